@@ -20,10 +20,10 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Without bytecode every process compiles TensorFlow anew: 10 s instead of 4.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests that run on JAX and on PyTorch, too.
-ON_JAX := gating layers convolve valueless biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided trainable \
-	attacks weights folder_attacks fuzz outside_text images run_attacks hub keras_archives clocks_and_disks ways_to_call kept_state preprocessing gate_analysis lesions
+ON_JAX := gating layers convolve bias_gradients batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided trainable \
+	attacks weights fuzz images run_attacks hub keras_archives preprocessing gate_analysis lesions
 # What `make test` runs of these on JAX; `make test-all` runs the list.
-CORE_ON_JAX := gating blocks trace trainable valueless
+CORE_ON_JAX := gating blocks trace trainable
 # And single ones: the carried state, the form that computes each word once, scores and text.
 ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 	char_lm.py::test_compiled_steps_carry_the_state \

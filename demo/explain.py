@@ -18,20 +18,13 @@ ORDERS = (LEAST_OPEN, FROM_FIRST, FROM_LAST)
 
 
 class Explanation(NamedTuple):
-    """What `explain` computes of one image.
+    """What `explain` computes of one image."""
 
-    Attributes:
-        pixels: What the network sees, uint8 `(height, width, channels)`.
-        classes: Names and scores of the likeliest classes.
-        gates: Mean of the transform gate over channels: dict from block to
-            `(height, width)`, in the order of the network.
-        closed: The blocks that were closed.
-    """
-
-    pixels: np.ndarray
-    classes: dict[str, float]
+    pixels: np.ndarray  # what the network sees, uint8 `(height, width, channels)`
+    classes: dict[str, float]  # names and scores of the likeliest classes
+    # mean of the transform gate over channels: dict from block to `(height, width)`, in the order of the network
     gates: Mapping[str, np.ndarray]
-    closed: tuple[str, ...]
+    closed: tuple[str, ...]  # the blocks that were closed
 
 
 @functools.cache

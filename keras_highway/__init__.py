@@ -40,17 +40,17 @@ if _PROGRAM != _COMMAND:  # `--help` and `list` need not wait for Keras
     from keras_highway.applications import get_spec as get_spec
     from keras_highway.applications import list_models as list_models
     from keras_highway.applications import load as load
-    from keras_highway.data.pixels import PixelRange as PixelRange
+    from keras_highway.data.transforms import PixelRange as PixelRange
     from keras_highway.data.vocabulary import Vocabulary as Vocabulary
     from keras_highway.equation import mix as mix
     from keras_highway.gating import GATINGS as GATINGS
     from keras_highway.gating import Signals as Signals
     from keras_highway.language import CharLM as CharLM
-    from keras_highway.models.lora import enable_lora as enable_lora
-    from keras_highway.models.lora import merge_lora as merge_lora
+    from keras_highway.models.transfer import enable_lora as enable_lora
     from keras_highway.models.transfer import features as features
     from keras_highway.models.transfer import freeze as freeze
     from keras_highway.models.transfer import layer_groups as layer_groups
+    from keras_highway.models.transfer import merge_lora as merge_lora
     from keras_highway.models.transfer import num_features as num_features
     from keras_highway.models.transfer import reset_classifier as reset_classifier
     from keras_highway.models.transfer import unfreeze as unfreeze

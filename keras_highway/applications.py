@@ -3,7 +3,7 @@
 import dataclasses
 import fnmatch
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import keras
@@ -140,15 +140,17 @@ def build_with(
     include_preprocessing: bool | str | Transform = False,
     **spec_overrides: Any,
 ) -> keras.Model:
-    """As `create_model`, with a weight file that has been read, or `None`, and without the blocks `removed`."""
+    """Build a variant as `create_model`, from a resolved file or `None`, without the blocks `removed`."""
     sizes = {"classes": classes, "input_shape": input_shape}
     own = own_form(variant, file, {**sizes, **spec_overrides})
     passed = {k: v for k, v in sizes.items() if v is not None} if get_spec(variant).task is LANGUAGE else {}
     spec = override(get_spec(variant), **{**own, **spec_overrides, **passed})
     if spec.task is LANGUAGE:
-        images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
-        images["include_preprocessing"] = include_preprocessing or None
-        _refuse_images(variant, images)
+        if input_tensor is not None or pooling is not None or not include_top or include_preprocessing:
+            raise ValueError(
+                f"Variant {variant!r} takes words: leave out the arguments for images. Received: {input_tensor=}, "
+                f"{pooling=}, {include_top=}, {include_preprocessing=}"
+            )
         if file is not None:
             check_language_model(file, spec)
         model = build_char_lm(spec, classifier_activation, name or variant, dtype)
@@ -234,33 +236,19 @@ def _transform_of(spec: NetSpec, file: WeightsFile | None, wanted: bool | str | 
     if isinstance(wanted, Transform):
         return wanted
     if not isinstance(wanted, bool):
-        if not isinstance(wanted, str | os.PathLike):
-            raise ValueError(
-                "`include_preprocessing` must be True, False, a Transform or a name as `get_transform` takes it. "
-                f"Received: include_preprocessing={wanted!r}"
-            )
         return transform_of(wanted)
     if file is not None and file.info.transform is not None:
         return file.info.transform
     data = published_for(get_spec(spec.name))
     if data is None:
         raise ValueError(
-            f"The preprocessing of images for variant {spec.name!r} is unknown: pass a "
-            "keras_highway.data.transforms.Transform. Received: include_preprocessing=True"
+            f"The preprocessing for variant {spec.name!r} is unknown: pass a Transform. "
+            "Received: include_preprocessing=True"
         )
     return TRANSFORMS[data]
 
 
-def _refuse_images(variant: str, arguments: Mapping[str, Any]) -> None:
-    inputs = {name: value for name, value in arguments.items() if value is not None}
-    if inputs:
-        raise ValueError(
-            f"Variant {variant!r} takes words, not images: leave these arguments out. "
-            f"Received: {', '.join(f'{name}={value!r}' for name, value in inputs.items())}"
-        )
-
-
-_DOC = """Builds {title} [{source}].
+_DOC = """Build {title} [{source}].
 
     With the signature and conventions of `keras.applications.ResNet50`, and
     also: any input of {min_size} pixels or more with the classifier, a fresh
@@ -347,19 +335,8 @@ def _application(variant: str, title: str) -> Application:
         **spec_overrides: Any,
     ) -> keras.Model:
         file = None if weights is None else resolve(weights, variant)
-        return build_with(
-            variant,
-            file,
-            (),
-            include_top,
-            input_tensor,
-            input_shape,
-            pooling,
-            classes,
-            classifier_activation,
-            name,
-            **spec_overrides,
-        )
+        head = include_top, input_tensor, input_shape, pooling, classes, classifier_activation
+        return build_with(variant, file, (), *head, name, **spec_overrides)
 
     builder.__name__ = builder.__qualname__ = title
     builder.__doc__ = _DOC.format(

@@ -15,15 +15,14 @@ import numpy as np
 
 from keras_highway._support.files import partial_path, remove, sweep, written
 from keras_highway._support.keras_models import stage_of
-from keras_highway.analysis.graph import blocks
+from keras_highway.analysis.trace import blocks
 from keras_highway.applications import get_spec, model_of
 from keras_highway.language import CharLM
 from keras_highway.layers import Preprocessing, SharedKernels
 from keras_highway.layers.blocks import Branch
 from keras_highway.models.builder import build, in_format
 from keras_highway.models.char_lm import word_part
-from keras_highway.models.lora import without_updates
-from keras_highway.models.trainable import cloned_without_compiling
+from keras_highway.models.transfer import cloned_without_compiling, without_updates
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.weights.load import from_json_values, trimmed
@@ -38,19 +37,12 @@ _NOISY = (r"keras\.src", "tf2onnx", r"google\.protobuf", "numpy", "tensorflow", 
 
 
 class Exportable(NamedTuple):
-    """A network ready for export.
+    """A network ready for export."""
 
-    Attributes:
-        model: The network.
-        spec: The spec of its variant, `None` if unknown.
-        samples: Inputs to compare the file on, `None` for random images.
-        samples_name: The samples in words, for messages.
-    """
-
-    model: keras.Model
-    spec: NetSpec | None = None
-    samples: np.ndarray | None = None
-    samples_name: str = "random images"
+    model: keras.Model  # the network
+    spec: NetSpec | None = None  # the spec of its variant, `None` if unknown
+    samples: np.ndarray | None = None  # inputs to compare the file on, `None` for random images
+    samples_name: str = "random images"  # the samples in words, for messages
 
 
 def load_exportable(weights: str, logits: bool = False, any_size: bool = False) -> Exportable:
@@ -75,17 +67,12 @@ def load_exportable(weights: str, logits: bool = False, any_size: bool = False) 
     activation = None if logits else "softmax"
     if file.archive is not None:
         if any_size and None not in file.archive.input_shape:
-            raise ValueError(
-                f"{file.path} takes images of one size: leave any_size out, or save the model with keras_highway.save."
-            )
+            raise ValueError(f"{file.path} takes images of one size: leave any_size out, or use keras_highway.save.")
         return Exportable(model_of(file, classifier_activation=activation))
     spec = get_spec(file.info.variant) if file.info.variant else None
     if spec is not None and spec.task is LANGUAGE:
         if logits or any_size:
-            raise ValueError(
-                "The exported part of a language model turns words into vectors: leave "
-                f"{'logits' if logits else 'any_size'} out. Received: {weights!r}"
-            )
+            raise ValueError(f"`logits` and `any_size` are for images: leave them out. Received: {weights!r}")
         lm = CharLM(file)
         known = [lm.vocabulary.words[i] for i in np.linspace(0, len(lm.vocabulary.words) - 1, _WORDS).astype(int)]
         samples = lm.vocabulary.spell([*known, *(word[::-1] for word in known)])
@@ -135,12 +122,7 @@ def export(
         ImportError: If a package that the format needs is not installed.
     """
     path = Path(path)
-    _check_format(export_format, int8)
-    empty_folder = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-    if path.is_dir() if export_format != "tf_saved_model" else path.exists() and not empty_folder:
-        kind = "folder" if path.is_dir() else "file"
-        raise ValueError(f"{path} is a {kind}: remove it, or choose another path.")
-    _check_ends(model, samples, int8)
+    _check_request(model, path, export_format, samples, int8)
     merged = without_updates(model)
     net = in_float32(merged)
     options: dict = {}
@@ -168,10 +150,14 @@ def export(
             computed = [FORMATS[export_format](partial, x) for x in batches]
             if int8 is None:
                 result = _largest_difference(computed, expected)
-                if not result <= TOLERANCE:  # also refuses NaN
-                    raise ValueError(f"The exported network differs from the Keras network by {result:.2g}.")
+                is_right = result <= TOLERANCE  # NaN is wrong
+                problem = f"differs from the Keras network by {result:.2g}"
             else:
-                result = _agreement(computed[0], expected[0])
+                result = float(np.mean(computed[0].argmax(-1) == expected[0].argmax(-1)))
+                is_right = result >= _INT8_AGREEMENT
+                problem = f"agrees with the Keras network on {100 * result:.1f} % of the images: pass more of them"
+            if not is_right:
+                raise ValueError(f"The exported network {problem}. Nothing was written.")
             partial.replace(path)
         return result
     except BaseException:
@@ -179,44 +165,37 @@ def export(
         raise
 
 
-def _check_format(export_format: str, int8: np.ndarray | None) -> None:
-    backend = keras.config.backend()
-    if export_format not in FORMATS:
-        raise ValueError(f"`export_format` must be one of {tuple(FORMATS)}. Received: {export_format!r}")
-    if export_format != "onnx" and backend != "tensorflow":
-        raise ValueError(
-            f"Only TensorFlow writes {export_format}: set KERAS_BACKEND=tensorflow, or export to ONNX. "
-            f"Received: KERAS_BACKEND={backend}"
-        )
-    if int8 is not None and export_format != "litert":
-        raise ValueError(f"Only LiteRT files are quantized to int8. Received: export_format={export_format!r}")
-    if export_format == "onnx":
-        _check_onnx(backend)
-
-
-def _check_onnx(backend: str) -> None:
-    """Name the missing package: Keras's own error does not say how to install it."""
-    for package in ("onnx", "onnxruntime", *{"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"]}.get(backend, [])):
-        try:
-            __import__(package)
-        except ImportError as error:
-            extra = "jax2onnx" if package == "jax2onnx" else '"keras-highway[onnx]"'
-            raise ImportError(f"Exporting to ONNX on {backend} needs {package}: pip install {extra}") from error
-
-
-def _check_ends(model: keras.Model, samples: np.ndarray | None, int8: np.ndarray | None) -> None:
-    inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
-    received = f"Received: model {model.name!r} of type {type(model).__name__}"
-    if inputs is None or outputs is None:
-        if int8 is not None:
-            raise ValueError(f"Only functional models are quantized to int8. {received}")
-        if samples is None:
-            raise ValueError(f"The input shape of a subclassed model is unknown: pass `samples`. {received}")
-    elif len(inputs) != 1 or len(outputs) != 1:
-        raise ValueError(
-            "Export takes networks with one input and one output. "
-            f"Received: {model.name!r} with {len(inputs)} inputs and {len(outputs)} outputs"
-        )
+def _check_request(
+    model: keras.Model, path: Path, export_format: str, samples: np.ndarray | None, int8: np.ndarray | None
+) -> None:
+    backend, inputs, outputs = keras.config.backend(), getattr(model, "inputs", None), getattr(model, "outputs", None)
+    subclassed = inputs is None or outputs is None
+    empty_folder = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+    rules = (
+        (export_format in FORMATS, f"`export_format` must be one of {tuple(FORMATS)}"),
+        (export_format == "onnx" or backend == "tensorflow", "Set KERAS_BACKEND=tensorflow, or export to ONNX"),
+        (int8 is None or export_format == "litert", "Only LiteRT files are quantized to int8"),
+        (int8 is None or not subclassed, "Only functional models are quantized to int8"),
+        (samples is not None or not subclassed, "A subclassed model needs `samples`: its input shape is unknown"),
+        (subclassed or len(inputs) == len(outputs) == 1, "Export takes networks with one input and one output"),
+        (
+            not path.is_dir() if export_format != "tf_saved_model" else empty_folder or not path.exists(),
+            f"{path} is a {'folder' if path.is_dir() else 'file'}: remove it, or choose another path",
+        ),
+    )
+    for is_met, rule in rules:
+        if not is_met:
+            raise ValueError(
+                f"{rule}. Received: {model.name!r} of type {type(model).__name__}, export_format={export_format!r}, "
+                f"KERAS_BACKEND={backend}"
+            )
+    if export_format == "onnx":  # Keras's own error does not say how to install a package
+        for package in ("onnx", "onnxruntime", *{"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"]}.get(backend, [])):
+            try:
+                __import__(package)
+            except ImportError as error:
+                extra = "jax2onnx" if package == "jax2onnx" else '"keras-highway[onnx]"'
+                raise ImportError(f"Exporting to ONNX on {backend} needs {package}: pip install {extra}") from error
 
 
 def _output(outputs) -> np.ndarray:
@@ -248,10 +227,11 @@ def _largest_difference(computed: list[np.ndarray], expected: list[np.ndarray]) 
 
 def _int8_options(model: keras.Model, images: np.ndarray) -> dict:
     """Return the arguments that make TensorFlow's converter quantize."""
-    if None in model.input_shape[1:]:
-        raise ValueError(f"int8 needs a fixed image size: pass input_shape. Received: {model.input_shape}")
-    if images.shape[1:] != model.input_shape[1:] or not len(images):
-        raise ValueError(f"`int8` must be images of shape {model.input_shape[1:]}. Received: shape {images.shape}")
+    if None in model.input_shape[1:] or images.shape[1:] != model.input_shape[1:] or not len(images):
+        raise ValueError(
+            f"`int8` must be images of the fixed input shape of the model, {model.input_shape[1:]}. "
+            f"Received: shape {images.shape}"
+        )
     import tensorflow as tf
 
     return {
@@ -259,17 +239,6 @@ def _int8_options(model: keras.Model, images: np.ndarray) -> dict:
         "representative_dataset": lambda: ([image[None]] for image in images),
         "target_spec": {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]},
     }
-
-
-def _agreement(quantized: np.ndarray, exact: np.ndarray) -> float:
-    """Return the share of images to which both networks give the same class."""
-    share = float(np.mean(quantized.argmax(-1) == exact.argmax(-1)))
-    if share < _INT8_AGREEMENT:
-        raise ValueError(
-            f"The int8 network agrees with the Keras network on {100 * share:.1f} % of the images, fewer than "
-            f"{100 * _INT8_AGREEMENT:.0f} %. Pass more training images, preprocessed as the network takes them."
-        )
-    return share
 
 
 def _run_saved_model(path: Path, samples: np.ndarray) -> np.ndarray:
@@ -313,28 +282,21 @@ FORMATS: dict[str, Callable[[Path, np.ndarray], np.ndarray]] = {
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """Return the model, or a float32 copy with the same weights if a layer uses another float type.
-
-    Raises:
-        ValueError: If a layer cannot be built again in float32.
-    """
+    """Return the model, or a float32 copy with the same weights if a layer uses another float type."""
     others = _other_floats(model)
     if not others:
         return model
-    refusal = (
-        f"Networks are exported in float32. Build {model.name!r} with dtype='float32' and set its weights. "
-        f"Received: {others[0]}"
-    )
     try:
         with cloned_without_compiling(model):
             copy = keras.models.clone_model(
                 model, _float32_inputs(model), clone_function=_float32_layer, recursive=True
             )
         copy.set_weights(model.get_weights())
+        reason = "; ".join(_other_floats(copy))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{refusal}, and {error}") from error
-    if _other_floats(copy):
-        raise ValueError(refusal)
+        reason = str(error)
+    if reason:
+        raise ValueError(f"Build {model.name!r} with dtype='float32' to export it. Received: {others[0]}, and {reason}")
     return copy
 
 
@@ -382,12 +344,11 @@ def fold_batch_norm(model: keras.Model, spec: NetSpec | None) -> keras.Model:
         ValueError: If the spec is unknown, has no batch normalization, or is
             not the network's.
     """
-    if spec is None:
-        raise ValueError(
-            f"The spec of model {model.name!r} is unknown: save it with keras_highway.save and export that folder."
-        )
     if not isinstance(spec, ConvNetSpec) or not spec.batch_norm:
-        raise ValueError(f"There is no batch normalization to fold. Received: spec of {spec.name!r}")
+        raise ValueError(
+            "Only networks of a known spec with batch normalization can be folded: save the model with "
+            f"keras_highway.save and export that folder. Received: {model.name!r}, spec of {spec and spec.name!r}"
+        )
     model = without_updates(model)
     head = model.get_layer("head")
     images = keras.Input(model.input_shape[1:], dtype=model.inputs[0].dtype)
@@ -413,8 +374,7 @@ def fold_batch_norm(model: keras.Model, spec: NetSpec | None) -> keras.Model:
     ours, theirs = ([_output(net(x, training=False)) for x in batches] for net in (folded, exact))
     if not (difference := _largest_difference(ours, theirs)) <= TOLERANCE:  # also refuses NaN
         raise ValueError(
-            f"Model {model.name!r} is not a network of this spec: the folded network differs by {difference:.2g}. "
-            f"Received: spec of {spec.name!r}"
+            f"The folded network differs by {difference:.2g}: {model.name!r} is no network of spec {spec.name!r}."
         )
     return folded
 

@@ -80,14 +80,7 @@ class Signals(NamedTuple):
 
 
 def get_gating(name: str) -> Gating:
-    """Return the row of a gating.
-
-    Args:
-        name: One of `GATINGS`.
-
-    Raises:
-        ValueError: If there is no gating of that name.
-    """
+    """Return the row of a gating."""
     if isinstance(name, str) and name in GATINGS:
         return GATINGS[name]
     hint = did_you_mean(name, GATINGS)
@@ -129,11 +122,7 @@ def check_zero_init(zero_init: bool, gating: str, final_relu: bool) -> None:
 
 
 def check_gate_bias(gate_bias: float) -> float:
-    """Return `gate_bias` as a float.
-
-    Raises:
-        ValueError: If it is not a finite number.
-    """
+    """Return `gate_bias` as a float."""
     try:
         value = float(gate_bias)
     except (TypeError, ValueError):
@@ -152,12 +141,6 @@ def gate_bias_for_depth(depth: int) -> float:
     The bias is that of the nearest of these depths, and midway that of the
     deeper one: 11 layers get -1, 19 get -2, 32 get -3. The paper names no
     values for other depths, so all below get -1 and all above -3.
-
-    Args:
-        depth: Number of layers.
-
-    Returns:
-        -1.0, -2.0 or -3.0.
     """
     return -float(min(max((depth + 5) // 10, 1), 3))
 

@@ -10,12 +10,10 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.keras_models import channels_last, checked_data_format, model_data_format
-from keras_highway._support.schema import is_count
+from keras_highway._support.schema import checked_size
 from keras_highway._support.terminal import Notice, did_you_mean
 from keras_highway.applications import get_spec, model_of
-from keras_highway.data.libraries import library_of
-from keras_highway.data.pixels import check_pixels
-from keras_highway.data.transforms import TRANSFORMS, Transform, imagenet_classes
+from keras_highway.data.transforms import TRANSFORMS, Transform, check_pixels, imagenet_classes, library_of
 from keras_highway.models.builder import takes_any_size
 from keras_highway.tasks import IMAGES
 from keras_highway.weights.describe import (
@@ -47,45 +45,26 @@ class LanguageModelError(ValueError):
     """The weights are of a language model, which does not read images."""
 
     def __init__(self, weights: object):
-        super().__init__(
-            f"{str(weights)!r} is a language model: it reads words, not images. Use keras_highway.CharLM, or "
-            "`python -m keras_highway lm --help`."
-        )
+        super().__init__(f"{str(weights)!r} is a language model, which reads words: use kh.CharLM or `lm`.")
 
 
 class ImageClassifier(NamedTuple):
-    """A trained image classifier: its weights, and how images are fed to it.
+    """A trained image classifier: its weights, and how images are fed to it."""
 
-    Attributes:
-        weights: The user's word for the weights.
-        data: The data set of its images, `""` if unknown.
-        transform: The transform of its images.
-        classes: Identifier and name of each class.
-        result: Its recorded result, `{}` if there is none.
-        file: Its file, if it has been read.
-        named: Whether the weights or the user name the classes; otherwise
-            they are a guess by their number.
-    """
-
-    weights: str
-    data: str
-    transform: Transform
-    classes: tuple[tuple[str, str], ...]
-    result: dict[str, Any]
-    file: WeightsFile | None = None
-    named: bool = True
+    weights: str  # the weights as the user named them
+    data: str  # the data set of its images, `""` if unknown
+    transform: Transform  # the transform of its images
+    classes: tuple[tuple[str, str], ...]  # identifier and name of each class
+    result: dict[str, Any]  # its recorded result, `{}` if there is none
+    file: WeightsFile | None = None  # its file, if it has been read
+    named: bool = True  # whether the weights or the user name the classes; otherwise they are a guess by their number
 
     def class_names(self) -> list[str]:
         """Return the names of the classes in order, none if they are a guess."""
         return [name for _, name in self.classes] if self.named else []
 
     def model(self, classifier_activation: str | None = "softmax") -> keras.Model:
-        """Load the network for images of the transform's size.
-
-        Raises:
-            ValueError: If the weights cannot be loaded, or the network takes
-                other images.
-        """
+        """Load the network for images of the transform's size; raise a ValueError if it takes other images."""
         actual = (*self.transform.size, self.transform.channels)
         file = self.file or resolve(self.weights)
         spec = None if file.archive is not None else get_spec(file.info.variant)
@@ -94,28 +73,18 @@ class ImageClassifier(NamedTuple):
         model = model_of(file, classifier_activation=classifier_activation, **shape)
         expected = model.input_shape[1:]
         if any(side not in (None, own) for side, own in zip(expected, actual, strict=True)):
-            if model_data_format(model) == "channels_first":  # a whole model that was saved so
-                raise ValueError(
-                    "The network takes images channels first, and image files give them channels last: save it with "
-                    f"keras_highway.save(model, 'net') and use that folder. Received: {self.weights}"
-                )
             ours, theirs = ("x".join(map(str, shape)) for shape in (expected, actual))
+            remedy = "name its data set (data_set, --data-set)"
+            if model_data_format(model) == "channels_first":  # a whole model that was saved so
+                remedy = "it has the channels first: use the folder of keras_highway.save(model, 'net')"
             raise ValueError(
-                f"The network takes images of {ours} and those of {self.data} are {theirs}: name the data set it is "
-                f"for (data_set, --data-set). Received: {self.weights}"
+                f"The network takes images of {ours}, and those of {self.data} are {theirs}: {remedy}. "
+                f"Received: {self.weights}"
             )
         return model
 
     def classify(self, images: Sequence[np.ndarray], top: int) -> list[list[Prediction]]:
-        """Return the best classes of each image, best first.
-
-        Args:
-            images: uint8 pixels `(height, width, channels)` of each image.
-            top: Int, number of classes.
-
-        Raises:
-            ValueError: As `model`, or if an output is not finite.
-        """
+        """Return the `top` best classes of each image (uint8 pixels), best first."""
         if not len(images):
             return []
         model, predictions = self.model(), []
@@ -162,8 +131,8 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
             data = data_of(file.archive.input_shape, file.archive.classes) or ""
             if data and data_set is None:
                 warnings.warn(
-                    f"{weights} does not name its classes. By their number and the image size they are taken for those "
-                    f"of {data}; name another data set if they are not (data_set, --data-set).",
+                    f"{weights} does not name its classes: {data} is assumed by their number and the image size. Name "
+                    "the data set (data_set, --data-set) if it is another.",
                     Notice,
                     stacklevel=2,
                 )
@@ -182,8 +151,8 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
             names = ()
     if transform is None and data not in TRANSFORMS:
         raise ValueError(
-            f"The preprocessing of images for {weights} is unknown: name its data set (data_set, --data-set), or save "
-            "the model with keras_highway.save."
+            f"The preprocessing for {weights} is unknown: name its data set (data_set, --data-set), or save the model "
+            "with keras_highway.save."
         )
     if not names or (data == "imagenet" and list(names) == [name for _, name in imagenet_classes()]):
         classes = identified(data, class_names(data, count))  # ImageNet's thousand have WordNet's identifiers
@@ -229,8 +198,7 @@ def classify(
     """
     from keras_highway.data.images import load_image  # Pillow: importing the package does without
 
-    if not is_count(top):
-        raise ValueError(f"`top` must be a positive integer. Received: top={top!r}")
+    top = checked_size(top, "top")
     one = isinstance(images, str | os.PathLike)
     classifier = find_classifier(os.fspath(weights), data_set)
     pixels = [load_image(path, classifier.transform) for path in ([images] if one else images)]
@@ -245,11 +213,11 @@ def get_transform(weights: Weights) -> Transform:
     Args:
         weights: A data set (`"imagenet"`, `"cifar10"`, `"cifar100"`,
             `"mnist"`), another row of `TRANSFORMS` (`"imagenet_875"`, He et
-            al.'s test crop), a variant's name, or whatever `describe_weights`
+            al.'s test crop), a variant, or anything that `describe_weights`
             takes: a weights name, a file or folder, `hf://org/name`, a model.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If no transform is known.
     """
     return transform_of(weights)
 
@@ -270,7 +238,7 @@ def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | N
             values in [0, 255], uint8 or float.
         weights: A weights name, a data set, a model, ..., see `get_transform`.
             Defaults to `"imagenet"`. `"channels_first"` and `"channels_last"`
-            are read as `data_format`, whose place this is in
+            are read as `data_format`, the second argument in
             keras.applications.
         data_format: `"channels_last"`, or `"channels_first"` for `(...,
             channels, height, width)`. Defaults to Keras's,
@@ -320,8 +288,7 @@ def decode_predictions(
         ValueError: If the number of classes does not fit, or `top` is not
             positive.
     """
-    if not is_count(top):
-        raise ValueError(f"`top` must be a positive integer. Received: top={top!r}")
+    top = checked_size(top, "top")
     scores = np.asarray(ops.convert_to_numpy(predictions) if ops.is_tensor(predictions) else predictions)
     if classes is None and isinstance(weights, list | tuple | np.ndarray):
         classes = list(weights)
@@ -335,12 +302,6 @@ def decode_predictions(
 
 
 def best_classes(scores: np.ndarray, classes: Sequence[tuple[str, str]], top: int) -> list[list[Prediction]]:
-    """Return the best classes of each row of scores, best first; equal scores keep the order of the classes.
-
-    Args:
-        scores: Array `(n, classes)`.
-        classes: Identifier and name of each class.
-        top: Int, how many of them.
-    """
+    """Return the best classes of each row of scores, best first; equal scores keep the order of the classes."""
     best = np.argsort(-np.asarray(scores, np.float64), axis=1, kind="stable")[:, :top]  # unsigned ones would wrap
     return [[Prediction(*classes[i], float(row[i])) for i in order] for row, order in zip(scores, best, strict=True)]

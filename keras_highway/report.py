@@ -21,7 +21,7 @@ from keras_highway import analysis
 from keras_highway._support.files import atomic_write, atomic_write_json, read_bounded
 from keras_highway.analysis.cost import adapted_weights, parameters_of
 from keras_highway.analysis.gates import check_learned
-from keras_highway.analysis.graph import stages
+from keras_highway.analysis.trace import stages
 from keras_highway.gating import get_gating
 from keras_highway.tasks import IMAGES
 
@@ -58,22 +58,13 @@ class Picture(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of a report.
+    """A part of a report."""
 
-    Attributes:
-        key: Its name in the JSON, e.g. `"lesions"`.
-        title: Its heading.
-        text: What was done and what came out, in a few sentences.
-        pictures: Its pictures.
-        numbers: Dict of plain values and lists; `{"absent": reason}` if the
-            analysis does not apply to the network.
-    """
-
-    key: str
-    title: str
-    text: str
-    pictures: tuple[Picture, ...]
-    numbers: dict
+    key: str  # its name in the JSON, e.g. `"lesions"`
+    title: str  # its heading
+    text: str  # what was done and what came out, in a few sentences
+    pictures: tuple[Picture, ...]  # its pictures
+    numbers: dict  # dict of plain values and lists; `{"absent": reason}` if the analysis does not apply to the network
 
 
 class Report(NamedTuple):
@@ -108,9 +99,6 @@ def default_samples(model: keras.Model) -> int:
     """Return how many images take all analyses about a minute on one core, from 50 to 1000.
 
     It is 50 if the cost is unknown, e.g. of a network for images of any size.
-
-    Raises:
-        ValueError: If the model has no blocks.
     """
     blocks, multiply_adds = len(analysis.blocks(model)), _multiply_adds(model)
     if multiply_adds is None:
@@ -148,14 +136,11 @@ def make_report(
     """
     to_numpy = keras.ops.convert_to_numpy
     images, labels = (x if x is None else np.asarray(to_numpy(x) if keras.ops.is_tensor(x) else x) for x in data)
-    if labels is None or not len(images) or len(images) != len(labels) or (samples is not None and samples < 1):
+    few = labels is None or not len(images) or len(images) != len(labels) or (samples is not None and samples < 1)
+    if few or (classes is not None and np.issubdtype(labels.dtype, np.integer) and np.max(labels) >= len(classes)):
         raise ValueError(
-            "A report needs images, a label for each, and at least one sample. Received: "
-            f"{len(images)} images, {'no' if labels is None else len(labels)} labels, samples={samples}"
-        )
-    if classes is not None and np.issubdtype(labels.dtype, np.integer) and np.max(labels) >= len(classes):
-        raise ValueError(
-            f"`classes` must have a name for each label. Received: {len(classes)} names, labels up to {np.max(labels)}"
+            "A report needs images, a label for each, a name for each class, and at least one sample. "
+            f"Received: {len(images)} images, {'no' if labels is None else len(labels)} labels, {classes=}, {samples=}"
         )
     known = analysis.blocks(model)
     if np.ndim(labels) == 2 and labels.shape[1] == 1 and len(model.output_shape) == 2:

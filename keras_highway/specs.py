@@ -6,60 +6,48 @@ without building anything. `variants.py` holds the rows, `models/` the builders.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from keras_highway._support.schema import coerced
-from keras_highway.gating import check_gate_rank, check_skip, check_zero_init, get_gating
+from keras_highway._support.schema import checked_size, coerced
+from keras_highway.gating import (
+    carry_gate_bias,
+    check_gate_rank,
+    check_skip,
+    check_zero_init,
+    gate_bias_for_depth,
+    get_gating,
+)
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetSpec:
-    """What every network has.
+    """Fields of every network."""
 
-    Attributes:
-        name: The variant's name, stable.
-        gating: Row of `kh.GATINGS`.
-        gate_bias: Initial bias of the transform gates, or `"by_depth"`: what
-            `gate_bias_for_depth` gives for the net's depth in layers.
-        gate: How gates are made, see `kh.layers.GatedBlock`. `"tied"`: shared
-            by all blocks of a stage but its first, which may be a transition;
-            in fully connected nets by all layers; without batch
-            normalization, whose moving averages would fit no block.
-        gate_rank: Rank of low-rank gates.
-        skip_dtype: Dtype of the skip stream and the mix.
-        stochastic_depth: Rate of the last block; it grows linearly from 0 at
-            the first.
-        remat: Whether in training a block keeps only its input for the
-            gradient and computes its inside again, see `kh.layers.GatedBlock`.
-            It changes no weight and no result.
-        input_shape: Default input, (height, width, channels).
-        min_size: Smallest height and width.
-        classes: Default number of classes.
-        source: Where the architecture is published, and what was chosen here.
-        recipe: Name of the recipe that trains it, `""` where there is none yet.
-        published_parameters: The exact count of the published architecture
-            where that is known in full.
-        printed_parameters: The count as the source prints it, `""` where it
-            prints none.
-    """
-
-    name: str
-    gating: str = "coupled"
+    name: str  # the variant's name, stable
+    gating: str = "coupled"  # row of `kh.GATINGS`
+    # initial bias of the transform gates, or `"by_depth"`: what `gate_bias_for_depth` gives for the net's depth in
+    # layers
     gate_bias: float | str = -2.0
+    # how gates are made, see `kh.layers.GatedBlock`. `"tied"`: shared by all blocks of a stage but its first, which
+    # may be a transition; in fully connected nets by all layers; without batch normalization, whose moving averages
+    # would fit no block
     gate: str = "same"
-    gate_rank: int | None = None
-    skip_dtype: str = "float32"
-    stochastic_depth: float = 0.0
+    gate_rank: int | None = None  # rank of low-rank gates
+    skip_dtype: str = "float32"  # dtype of the skip stream and the mix
+    stochastic_depth: float = 0.0  # rate of the last block; it grows linearly from 0 at the first
+    # whether in training a block keeps only its input for the gradient and computes its inside again, see
+    # `kh.layers.GatedBlock`. It changes no weight and no result
     remat: bool = False
-    input_shape: tuple[int, ...] = (32, 32, 3)
-    min_size: int = 32
-    classes: int = 10
-    source: str = ""
-    recipe: str = ""
-    published_parameters: int | None = None
-    printed_parameters: str = ""
+    input_shape: tuple[int, ...] = (32, 32, 3)  # default input, (height, width, channels)
+    min_size: int = 32  # smallest height and width
+    classes: int = 10  # default number of classes
+    source: str = ""  # where the architecture is published, and what was chosen here
+    recipe: str = ""  # name of the recipe that trains it, `""` where there is none yet
+    published_parameters: int | None = None  # the exact count of the published architecture where that is known in full
+    printed_parameters: str = ""  # the count as the source prints it, `""` where it prints none
 
     task: ClassVar[Task] = IMAGES
     can_tie_gates: ClassVar[bool] = False
@@ -81,45 +69,26 @@ class NetSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvNetSpec(NetSpec):
-    """Stem, stages of residual-style blocks, head: the ImageNet and the CIFAR 110-layer nets.
+    """Stem, stages of residual-style blocks, head: the ImageNet and the CIFAR 110-layer nets."""
 
-    Attributes:
-        block: `"basic"` or `"bottleneck"`.
-        blocks: Blocks of each stage.
-        widths: Width of each stage: filters of a basic block, inner channels
-            of a bottleneck (whose output has `4 * width`).
-        stem: `"imagenet"` (7x7/2 and 3x3/2 max-pool) or `"cifar"` (3x3).
-        stem_width: Channels of the stem.
-        neck_width: Channels of a 3x3 convolution after the last stage, or
-            `None`.
-        post_activation: ReLU after the mix.
-        final_relu: ReLU at the end of the transform.
-        zero_init: The transform starts at zero ("zeroBN").
-        batch_norm: Whether convolutions are followed by batch normalization.
-        projection: `"A"` or `"B"`.
-        kernel_init: `"fan_in"` or `"fan_out"`: He-normal initialization by.
-        shared_transforms: Whether the blocks of a stage that do not change
-            the shape share the kernels of their transforms [Liao and Poggio
-            2016]; batch normalization stays each block's own.
-        head_dropout: Rate before the classifier.
-        baseline: Residual variant from whose trained weights those of this one
-            are made (see `highway_from_resnet`), `""` if none.
-    """
-
-    block: str
-    blocks: tuple[int, ...]
+    block: str  # `"basic"` or `"bottleneck"`
+    blocks: tuple[int, ...]  # blocks of each stage
+    # width of each stage: filters of a basic block, inner channels of a bottleneck (whose output has `4 * width`)
     widths: tuple[int, ...]
-    stem: str = "imagenet"
-    stem_width: int = 64
-    neck_width: int | None = None
-    post_activation: bool = False
-    final_relu: bool = False
-    zero_init: bool = False
-    batch_norm: bool = True
-    projection: str = "B"
-    kernel_init: str = "fan_out"
+    stem: str = "imagenet"  # `"imagenet"` (7x7/2 and 3x3/2 max-pool) or `"cifar"` (3x3)
+    stem_width: int = 64  # channels of the stem
+    neck_width: int | None = None  # channels of a 3x3 convolution after the last stage, or `None`
+    post_activation: bool = False  # ReLU after the mix
+    final_relu: bool = False  # ReLU at the end of the transform
+    zero_init: bool = False  # the transform starts at zero ("zeroBN")
+    batch_norm: bool = True  # whether convolutions are followed by batch normalization
+    projection: str = "B"  # `"A"` or `"B"`
+    kernel_init: str = "fan_out"  # `"fan_in"` or `"fan_out"`: He-normal initialization by
+    # whether the blocks of a stage that do not change the shape share the kernels of their transforms [Liao and
+    # Poggio 2016]; batch normalization stays each block's own
     shared_transforms: bool = False
-    head_dropout: float = 0.0
+    head_dropout: float = 0.0  # rate before the classifier
+    # residual variant from whose trained weights those of this one are made (see `highway_from_resnet`), `""` if none
     baseline: str = ""
 
     can_tie_gates: ClassVar[bool] = True
@@ -139,63 +108,36 @@ class ConvNetSpec(NetSpec):
             raise ValueError(
                 f"`blocks` and `widths` need one number per stage. Received: blocks={self.blocks}, widths={self.widths}"
             )
-        if self.shared_transforms and not self.batch_norm:
-            raise ValueError(
-                "Shared transforms need batch normalization, which is each block's own. "
-                "Received: shared_transforms=True, batch_norm=False"
-            )
 
 
 @dataclass(frozen=True)
 class ConvStage:
-    """A stage of a convolutional highway net: dropout, a plain convolution, highway layers, a pool.
+    """A stage of a convolutional highway net: dropout, a plain convolution, highway layers, a pool."""
 
-    Attributes:
-        highways: Kernel size of each highway layer.
-        filters: Channels of the plain convolution, `None` where there is none.
-        kernel: Its kernel size.
-        padding: Its padding, `"same"` or `"valid"`.
-        dropout: Rate before the stage.
-        pool: Max-pool (size, stride) after the stage, padded at the end as
-            Caffe's ceil mode does, or `None`.
-    """
-
-    highways: tuple[int, ...]
-    filters: int | None = None
-    kernel: int = 3
-    padding: str = "same"
-    dropout: float = 0.0
+    highways: tuple[int, ...]  # kernel size of each highway layer
+    filters: int | None = None  # channels of the plain convolution, `None` where there is none
+    kernel: int = 3  # its kernel size
+    padding: str = "same"  # its padding, `"same"` or `"valid"`
+    dropout: float = 0.0  # rate before the stage
+    # max-pool (size, stride) after the stage, padded at the end as Caffe's ceil mode does, or `None`
     pool: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvStackSpec(NetSpec):
-    """The convolutional highway nets of [TVDN]: no normalization, stages of `HighwayConv2D`.
+    """The convolutional highway nets of [TVDN]: no normalization, stages of `HighwayConv2D`."""
 
-    Attributes:
-        stages: The stages.
-        neck_width: Channels of a 1x1 convolution with ReLU after the last
-            stage, or `None`.
-        head_pool: `"flatten"`, `"avg"` or `"max"` (global) before the
-            classifier.
-        hidden_units: Units of a fully connected layer with ReLU between that
-            and the classifier, or `None`.
-        head_dropout: Rate before the classifier.
-        dropout_scale: Factor in (0, 1] on all dropout rates: recipes of
-            fewer epochs need less.
-        stem_init_std: Standard deviation of the first convolution's normal
-            initialization; `None` for He's (by fan-in), like the others.
-        head_init_std: The same for the classifier.
-    """
-
-    stages: tuple[ConvStage, ...]
-    neck_width: int | None = None
-    head_pool: str = "avg"
+    stages: tuple[ConvStage, ...]  # the stages
+    neck_width: int | None = None  # channels of a 1x1 convolution with ReLU after the last stage, or `None`
+    head_pool: str = "avg"  # `"flatten"`, `"avg"` or `"max"` (global) before the classifier
+    # units of a fully connected layer with ReLU between that and the classifier, or `None`
     hidden_units: int | None = None
-    head_dropout: float = 0.0
-    dropout_scale: float = 1.0
+    head_dropout: float = 0.0  # rate before the classifier
+    dropout_scale: float = 1.0  # factor in (0, 1] on all dropout rates: recipes of fewer epochs need less
+    # standard deviation of the first convolution's normal initialization; `None` for He's (by fan-in), like the
+    # others
     stem_init_std: float | None = None
-    head_init_std: float | None = None
+    head_init_std: float | None = None  # the same for the classifier
 
     @property
     def layers_deep(self) -> int:
@@ -203,33 +145,17 @@ class ConvStackSpec(NetSpec):
         convolutions = sum((stage.filters is not None) + len(stage.highways) for stage in self.stages)
         return convolutions + 1 + (self.neck_width is not None) + (self.hidden_units is not None)
 
-    def check_own(self) -> None:
-        """As every spec's."""
-        sizes = [s for stage in self.stages for s in (stage.kernel, *stage.highways)]
-        sizes += [stage.filters for stage in self.stages if stage.filters is not None]
-        if not self.stages or not all(_is_size(s) for s in sizes):
-            raise ValueError(f"Sizes of `stages` must be positive whole numbers. Received: stages={self.stages!r}")
-        if not 0.0 < self.dropout_scale <= 1.0:
-            raise ValueError(f"`dropout_scale` must be in (0, 1]. Received: dropout_scale={self.dropout_scale!r}")
-
 
 @dataclass(frozen=True, kw_only=True)
 class DenseStackSpec(NetSpec):
-    """Fully connected nets of [TVDN, 3.1]: a plain layer, `depth - 1` highway layers, a classifier.
+    """Fully connected nets of [TVDN, 3.1]: a plain layer, `depth - 1` highway layers, a classifier."""
 
-    Attributes:
-        depth: Layers without the classifier.
-        units: Width of all of them.
-        activation: Of all of them.
-        head_dropout: Rate before the classifier.
-        scanned: Whether the highway layers are one `HighwayDenseStack`, for
-            nets too deep for a graph of layers; their weights are stacked.
-    """
-
-    depth: int
-    units: int = 50
-    activation: str = "relu"
-    head_dropout: float = 0.0
+    depth: int  # layers without the classifier
+    units: int = 50  # width of all of them
+    activation: str = "relu"  # of all of them
+    head_dropout: float = 0.0  # rate before the classifier
+    # whether the highway layers are one `HighwayDenseStack`, for nets too deep for a graph of layers; their weights
+    # are stacked
     scanned: bool = False
     input_shape: tuple[int, ...] = (28, 28, 1)
     min_size: int = 1
@@ -248,62 +174,34 @@ class CharLMSpec(NetSpec):
 
     `input_shape` is one number, the characters of a spelled word, and
     `classes` the number of words.
-
-    Attributes:
-        characters: Number of characters with their marks.
-        char_units: Size of a character's embedding.
-        kernels: Widths of the convolutions over characters.
-        filters: Number of filters of each.
-        highways: Number of highway layers on a word's vector; may be 0.
-        units: Size of an LSTM's state.
-        lstms: Number of LSTMs.
-        dropout: Rate between the LSTMs and before the softmax.
-        streams: Parallel streams of text, the batch in training.
-        init_range: All parameters start uniformly up to so far from zero (the
-            biases of gates: from the gate bias).
-        hierarchical: Whether the softmax is in two steps, for large
-            vocabularies, see `HierarchicalSoftmax`.
-        published_perplexity: Test perplexity on the Penn Treebank as the
-            source writes it, `""` where it does not.
     """
 
-    kernels: tuple[int, ...]
-    filters: tuple[int, ...]
-    characters: int = 51
-    char_units: int = 15
-    highways: int = 2
-    units: int = 650
-    lstms: int = 2
-    dropout: float = 0.5
-    streams: int = 20
+    kernels: tuple[int, ...]  # widths of the convolutions over characters
+    filters: tuple[int, ...]  # number of filters of each
+    characters: int = 51  # number of characters with their marks
+    char_units: int = 15  # size of a character's embedding
+    highways: int = 2  # number of highway layers on a word's vector; may be 0
+    units: int = 650  # size of an LSTM's state
+    lstms: int = 2  # number of LSTMs
+    dropout: float = 0.5  # rate between the LSTMs and before the softmax
+    streams: int = 20  # parallel streams of text, the batch in training
+    # all parameters start uniformly up to so far from zero (the biases of gates: from the gate bias)
     init_range: float = 0.05
-    hierarchical: bool = False
+    hierarchical: bool = False  # whether the softmax is in two steps, for large vocabularies, see `HierarchicalSoftmax`
     input_shape: tuple[int, ...] = (21,)
     min_size: int = 1
     classes: int = 10_000
+    # test perplexity on the Penn Treebank as the source writes it, `""` where it does not
     published_perplexity: str = ""
 
     task: ClassVar[Task] = LANGUAGE
 
     def check_own(self) -> None:
         """As every spec's."""
-        if len(self.kernels) != len(self.filters):
+        if self.highways < 0 or not 0.0 <= self.dropout < 1.0 or not 0.0 < self.init_range < math.inf:
             raise ValueError(
-                "`kernels` and `filters` need one number per convolution. "
-                f"Received: kernels={self.kernels}, filters={self.filters}"
-            )
-        widest = max(self.kernels)
-        if len(self.input_shape) != 1 or not _is_size(self.input_shape[0]) or self.input_shape[0] < widest:
-            raise ValueError(
-                "`input_shape` of a language model is one number, the characters of a spelled word, at least its "
-                f"widest kernel, {widest}. Received: input_shape={self.input_shape}"
-            )
-        if self.highways < 0:
-            raise ValueError(f"`highways` must not be negative. Received: highways={self.highways}")
-        if not 0.0 <= self.dropout < 1.0 or not 0.0 < self.init_range < math.inf:
-            raise ValueError(
-                "`dropout` must be in [0, 1) and `init_range` positive. "
-                f"Received: dropout={self.dropout}, init_range={self.init_range}"
+                "`highways` must be at least 0, `dropout` in [0, 1) and `init_range` positive. "
+                f"Received: highways={self.highways}, dropout={self.dropout}, init_range={self.init_range}"
             )
 
 
@@ -349,24 +247,24 @@ def check(spec: NetSpec) -> None:
     for f in dataclasses.fields(spec):
         value = getattr(spec, f.name)
         if f.name in _POSITIVE and value is not None:
-            sizes = value if isinstance(value, tuple) else (value,)
-            if not sizes or not all(_is_size(s) for s in sizes):
-                raise ValueError(f"`{f.name}` must be positive (whole numbers). Received: {f.name}={value!r}")
+            for size in value if isinstance(value, tuple) else (value,):
+                checked_size(size, f.name)
+            if value == ():
+                raise ValueError(f"`{f.name}` must not be empty. Received: {f.name}=()")
         if f.name in _CHOICES and value not in _CHOICES[f.name]:
             raise ValueError(f"`{f.name}` must be one of {_CHOICES[f.name]}. Received: {f.name}={value!r}")
-    _check_gate_bias(spec)
-    if not 0.0 <= spec.stochastic_depth < 1.0:
-        raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={spec.stochastic_depth!r}")
-    check_skip(spec.gating, spec.stochastic_depth)
+    by_depth = spec.gate_bias == BY_DEPTH and spec.layers_deep is not None
+    if not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)):
+        raise ValueError(
+            f"`gate_bias` must be a finite number or {BY_DEPTH!r} (not in language models). "
+            f"Received: gate_bias={spec.gate_bias!r}"
+        )
+    check_skip(get_gating(spec.gating).name, spec.stochastic_depth)
+    check_gate_rank(spec.gate, spec.gate_rank)
     if spec.gate == "tied" and not spec.can_tie_gates:
         raise ValueError(
             "gate='tied' is for nets of residual-style blocks and for fully connected nets. "
             f"Received: gate='tied' for {spec.name!r}"
-        )
-    check_gate_rank(spec.gate, spec.gate_rank)
-    if spec.gate == "tied" and not get_gating(spec.gating).learned_gates:
-        raise ValueError(
-            f"gate='tied' needs a gating that learns a gate. Received: gating={spec.gating!r}, gate='tied'"
         )
     spec.check_own()
 
@@ -376,17 +274,24 @@ def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:
     return [spec.stochastic_depth * (i / max(blocks - 1, 1)) for i in range(blocks)]
 
 
-def _check_gate_bias(spec: NetSpec) -> None:
-    by_depth = spec.gate_bias == BY_DEPTH and spec.layers_deep is not None
-    if not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)):
-        raise ValueError(
-            f"`gate_bias` must be a finite number or {BY_DEPTH!r} (not in language models). "
-            f"Received: gate_bias={spec.gate_bias!r}"
-        )
+def initial_gate_bias(spec: NetSpec) -> float:
+    """Return the initial bias of the transform gates as a float; `"by_depth"` follows [TVDN, 2.2]."""
+    if spec.gate_bias == BY_DEPTH and spec.layers_deep is not None:
+        return gate_bias_for_depth(spec.layers_deep)
+    return float(spec.gate_bias)
 
 
-def _is_size(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def tied_gate(spec: NetSpec, stage: int, make: Callable[[str, float], Any]) -> Callable[[Any], Any]:
+    """Make the gate layers that the blocks of a stage share: `stage<n>_gate`, and `stage<n>_carry_gate` for `"full"`.
+
+    Returns a function from the input of a block to its `gate`: logits, or a pair of them.
+    """
+    learned, bias = get_gating(spec.gating).learned_gates, initial_gate_bias(spec)
+    biases = {"t": bias, "c": carry_gate_bias(bias)}
+    if len(learned) == 1:
+        return make(f"stage{stage}_gate", biases[learned[0]])
+    transform, carry = make(f"stage{stage}_gate", biases["t"]), make(f"stage{stage}_carry_gate", biases["c"])
+    return lambda x: (transform(x), carry(x))
 
 
 def to_dict(spec: NetSpec) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 from keras import ops
+from keras.src.testing import TestCase
 
 from keras_highway.layers import HighwayDenseStack
 from keras_highway.models.builder import build
@@ -80,7 +81,10 @@ def check_layer(
     shapes = [input_shape] if gate_shape is None else [input_shape, gate_shape]
     xs = [ops.convert_to_tensor(array(*shape, seed=seed + i)) for i, shape in enumerate(shapes)]
     layer = layer_class(**init_kwargs)
-    check_config(layer)
+    if gate_shape is None:
+        check_as_keras_does(layer_class, init_kwargs, input_shape)
+    else:
+        check_config(layer)
     model = check_specs(layer, xs)
     check_mixed_precision(layer, init_kwargs, xs, gated)
     if train and layer.trainable_variables:
@@ -88,6 +92,11 @@ def check_layer(
     if reload:
         check_round_trip(model, xs)
     return layer
+
+
+def check_as_keras_does(layer_class, init_kwargs, input_shape) -> None:
+    """Keras's own test of its layers: config, `build`, variables, and the dtypes announced under mixed precision."""
+    TestCase().run_layer_test(layer_class, init_kwargs, input_shape=input_shape, run_training_check=False)
 
 
 def check_config(layer) -> None:

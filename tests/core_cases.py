@@ -10,8 +10,8 @@ from fnmatch import fnmatch
 import pytest
 
 CORE = {
-    "test_arguments.py::test_trained_weights_without_the_top": ("highway_a",),
-    "test_biased.py::test_no_variant_has_a_bias_that_does_not_learn": (
+    "test_applications.py::test_trained_weights_without_the_top": ("highway_a",),
+    "test_bias_gradients.py::test_no_variant_has_a_bias_that_does_not_learn": (
         ("highway50", "resnet110", "mnist10_w16", "cifar10_19layer", "highway_fc10", "highway_fc1000")
     ),
     "test_blocks.py::test_contract": ("coupled-same", "full-same", "residual-same"),
@@ -19,25 +19,25 @@ CORE = {
     "test_char_lm.py::test_each_word_once_has_the_same_loss_and_gradients": ("full",),
     "test_char_lm.py::test_every_gating_learns": ("coupled", "full"),
     "test_char_lm_oracle.py::test_ten_steps_are_those_of_pytorch": ("full",),
-    "test_data_in_use.py::test_a_head_of_other_classes_is_drawn_anew": ("donor1", "names0", "names5"),
+    "test_data.py::test_a_head_of_other_classes_is_drawn_anew": ("donor1", "names0", "names5"),
     "test_dense_stack.py::test_equals_a_chain_of_layers": ("coupled", "full-4", "plain-4"),
     "test_dense_stack.py::test_signals_are_those_of_the_layers": ("coupled", "full"),
     "test_exporting.py::test_networks_of_pixels_and_of_double_precision": ("uint8",),
     "test_exporting.py::test_the_part_of_a_language_model_that_makes_vectors_of_words": ("onnx",),
-    "test_fit_in_use.py::test_gates_of_a_run_that_backup_and_restore_resumes": ("stats",),
-    "test_frozen_copies.py::test_copies_of_a_frozen_net_train_what_it_trains": ("conv", "dense", "stack"),
+    "test_fit.py::test_gates_of_a_run_that_backup_and_restore_resumes": ("stats",),
+    "test_transfer.py::test_copies_of_a_frozen_net_train_what_it_trains": ("conv", "dense", "stack"),
     "test_guided.py::test_all_blocks_of_a_stage": ("conv_stack",),
     "test_guided.py::test_receptive_fields_are_what_changes_the_unit": ("conv_stack", "conv_net"),
     "test_results_of_runs.py::test_evaluate_compares_with_no_other_images": ("limits0",),
     "test_results_of_runs.py::test_verify_compares_with_no_other_images": ("limits0",),
-    "test_kept_state.py::test_an_analysis_leaves_the_state_as_it_was": ("own-trace", "keras-trace", "own-measure"),
+    "test_trace.py::test_an_analysis_leaves_the_state_as_it_was": ("own-trace", "keras-trace", "own-measure"),
     "test_layers.py::test_conv_contract": ("same", "coupled-low_rank", "full-channel", "coupled-tied"),
     "test_layers.py::test_dense_contract": ("same", "coupled-low_rank", "full-channel", "coupled-tied"),
     "test_lesions.py::test_a_lesion_curve_is_that_of_the_rewired_networks": (
         ("dense_stack-changes4", "dense_stack-changes5", "conv_stack", "conv_net-changes8")
     ),
     "test_lesions.py::test_any_plans_in_one_batch": ("same",),
-    "test_models_in_use.py::test_weights_of_pixels_are_not_those_of_other_pixels": ("shape0",),
+    "test_applications.py::test_weights_of_pixels_are_not_those_of_other_pixels": ("shape0",),
     "test_names_and_places.py::test_images_of_another_size_are_refused_in_a_line": ("evaluate",),
     "test_results_of_runs.py::test_the_command_that_is_printed_measures_the_photographs": ("False-shards",),
     "test_oracles.py::test_*_the_oracles*": ("resnet50",),
@@ -55,7 +55,7 @@ CORE = {
     ),
     "test_shards.py::test_an_image_that_cannot_be_read_is_named": ("1",),
     "test_shards.py::test_shards_give_the_batches_of_their_folder": ("changes0",),
-    "test_start.py::test_classes_of_other_names_have_a_fresh_head": ("acb", "abd"),
+    "test_classes_of_runs.py::test_classes_of_other_names_have_a_fresh_head": ("acb", "abd"),
     "test_trace.py::test_trace_recomputes_the_forward_pass_exactly": (
         ("conv_net-full", "conv_net-low_rank", "conv_stack", "dense_stack", "bottleneck")
     ),

@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 # Where public names are imported from: packages, and modules that list in `__all__` what of theirs is public.
-PACKAGES = ("keras_highway", *(f"keras_highway.{name}" for name in ("analysis", "data", "language", "layers")))
-DOORS = (*PACKAGES, "keras_highway.data.ptb")
+PACKAGES = ("keras_highway", *(f"keras_highway.{name}" for name in ("analysis", "data", "layers")))
+DOORS = (*PACKAGES, "keras_highway.data.ptb", "keras_highway.language")
 _PROGRAMS = ("keras_highway", "tests", "training", "zoo")
 _FENCE = re.compile(r"^(?:<!-- not run: (?P<reason>[^>]+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 

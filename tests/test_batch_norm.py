@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_highway._support import fused_ops as fused_batch_norm
 from keras_highway.layers import blocks as branch
-from keras_highway.layers.batch_norm import BatchNormalization
+from keras_highway.layers.ungated import BatchNormalization
 from keras_highway.models.builder import build
 from keras_highway.variants import VARIANTS
 

@@ -12,7 +12,7 @@ import pytest
 from contracts import to_numpy
 from oracles.seeded_char_lm import HIGHWAYS, LENGTH, NORM, SIZES, STREAMS, start, text
 
-from keras_highway.data.batchify import deduplicate
+from keras_highway.data.ptb import deduplicate
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.language import LanguageProgram

@@ -1,7 +1,11 @@
 """The command line: what each command prints, its exit codes, and its errors on wrong requests."""
 
+import itertools
 import json
 import math
+import shlex
+import shutil
+import statistics
 import sys
 from pathlib import Path
 
@@ -11,22 +15,32 @@ from miniatures import replace_variants
 from PIL import Image
 
 import keras_highway as kh
+from keras_highway import report
 from keras_highway._support.files import sha256_of
+from keras_highway._support.keras_models import position_of, stage_of
+from keras_highway._support.schema import parse_setting
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.cli.images import read_images
+from keras_highway.cli.images import percent, read_images
 from keras_highway.cli.main import DEFAULT_WEIGHTS
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.models.builder import build
 from keras_highway.predictions import find_classifier
 from keras_highway.specs import override
-from keras_highway.training.program import data_and_names, form_of
+from keras_highway.tasks import IMAGES, LANGUAGE, plus_minus
+from keras_highway.training.language import LanguageProgram
+from keras_highway.training.program import ImageProgram, data_and_names, form_of
+from keras_highway.training.recipe import with_settings
 from keras_highway.training.recipes import RECIPES
+from keras_highway.training.run_folder import defaults_of, same_recipe
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.describe import published_for
 from keras_highway.weights.info import ROW, WeightsInfo, row_in_folder
+from training.analysis_tables import _mean
+from training.study import spread
+from zoo.release.results import command_of
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 NAME = "mnist10_w16.known"
@@ -338,7 +352,7 @@ def test_evaluate_on_images_of_another_size(capsys, known_file, tmp_path):
     x, y = np.zeros((3, 32, 32, 3), np.uint8), np.zeros(3, int)
     np.savez(tmp_path / "cifar10.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     error = refused(capsys, "evaluate", known_file, "--data-set", "cifar10", "--data", str(tmp_path))
-    assert "takes images of 28x28x1 and those of cifar10 are 32x32x3" in error
+    assert "takes images of 28x28x1, and those of cifar10 are 32x32x3" in error
 
 
 # --- gates -------------------------------------------------------------------------------
@@ -459,3 +473,100 @@ def test_the_picture_of_a_sample(capsys, shipped, tmp_path):
     out = tmp_path / "gates.png"
     assert main(["gates", str(SAMPLES / "digit_7.png"), "--out", str(out)]) == 0
     assert out.stat().st_size > 10_000
+
+
+WEIGHTS = Path(__file__).parents[1] / "zoo" / "weights"
+
+
+@pytest.mark.parametrize("folder", sorted(WEIGHTS.glob("*.*")), ids=lambda path: path.name)
+def test_the_command_trains_what_was_trained(folder):
+    words = shlex.split(command_of(folder).split(" (N = ")[0])
+    recipe = RECIPES[words[4]]
+    settings = [after for word, after in itertools.pairwise(words) if word == "--set" and after != "seed=N"]
+    trained = json.loads((folder / "recipe.json").read_text())
+    assert same_recipe(trained, with_settings(recipe, settings).to_dict(), defaults_of(recipe))
+
+
+def test_seeds_and_later_settings_are_printed(tmp_path):
+    assert command_of(WEIGHTS / "highway_fc50_tanh.tvdn").endswith(
+        "--set seed=N --out runs/highway_fc50_tanh/N (N = 1, 2, 3)"
+    )
+    assert command_of(WEIGHTS / "mnist10_w16.tvdn").endswith("--data DIR")
+    shutil.copy(WEIGHTS / "mnist10_w16.tvdn" / "result.json", tmp_path)
+    trained = json.loads((WEIGHTS / "mnist10_w16.tvdn" / "recipe.json").read_text())
+    del trained["decay_multipliers"]  # as of before the recipe had them
+    (tmp_path / "recipe.json").write_text(json.dumps(trained))
+    assert command_of(tmp_path).endswith('--data DIR --set "decay_multipliers=()"')
+
+
+@pytest.mark.parametrize("kind", [float, np.float32, np.float64])
+def test_shares_in_hundredths(kind):
+    for share in map(kind, (0.0, 1.0, 0.99354, 0.12345, 0.00005, 2 / 3, float("nan"))):
+        assert percent(share) == IMAGES.metric.format(share) == f"{100 * share:.2f} %"
+        assert report._value("accuracy", share) == f"{100 * share:.2f} %"
+
+
+def test_epochs_of_runs():
+    images = ImageProgram.__new__(ImageProgram)
+    assert images.bar({"loss": 0.12345, "accuracy": 0.98765}) == {"loss": "0.1235", "accuracy": "98.77 %"}
+    row = {"train_accuracy": 0.98765, "test_accuracy": 0.9, "test_loss": 0.25}
+    assert images.line(row) == "train 98.77 %  test 0.2500 90.00 %"
+    language = LanguageProgram.__new__(LanguageProgram)
+    assert language.bar({"loss": 4.5}) == {"loss": "4.5000", "perplexity": "90.02"}
+    row = {"train_perplexity": 90.017, "valid_perplexity": 101.5}
+    assert language.line(row) == "perplexity train 90.02 valid 101.50"
+
+
+def test_means_and_their_spread():
+    assert plus_minus("99.54", "0.02") == "99.54 ± 0.02" and plus_minus("99.54") == "99.54" and plus_minus("", "") == ""
+    assert IMAGES.metric.format(0.9954, 0.0002) == "99.54 ± 0.02 %"
+    assert IMAGES.metric.format(0.5, 0.0) == "50.00 ± 0.00 %"
+    assert LANGUAGE.metric.format(79.126, 0.2) == "79.13 ± 0.20"
+    values = [91.5, 92.0, 91.75]
+    assert spread(values, 2) == f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+    assert (spread([0.25, 0.25], 4), spread([0.25], 4), spread([], 4)) == ("0.2500 ± 0.0000", "0.2500", "-")
+    assert _mean([(0.001, 0.0005), (-0.001001, 0.0005)]) == "0.00 ± 0.05"
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "position"),
+    [
+        ("stage2_block13", "stage2", (2, 13)),
+        ("stage1_pool", "stage1", None),
+        ("stage10_block1_probe", "stage10", None),
+        ("stage1", "stage1", None),
+        ("stages_block1", None, None),
+        ("stem", None, None),
+        ("my_stage1_block1", None, None),
+    ],
+)
+def test_layer_names(name, stage, position):
+    assert stage_of(name) == stage and position_of(name) == position
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("x=3", 3),
+        ("x=-4.5", -4.5),
+        ("x=true", True),
+        ("x=None", None),
+        ("x=null", None),
+        ("x=[1,2]", [1, 2]),
+        ("x=(0.5, 0.2)", (0.5, 0.2)),
+        ("x=full", "full"),
+        ("x=a=b", "a=b"),
+        ("x=", ""),
+        ("x=__import__('os')", "__import__('os')"),
+        ("x=" + "(" * 500, "(" * 500),
+    ],
+)
+def test_settings(text, value):
+    field, actual = parse_setting(text)
+    assert field == "x" and actual == value and type(actual) is type(value)
+
+
+@pytest.mark.parametrize("text", ["x", "=3", ""])
+def test_settings_without_field_or_value(text):
+    with pytest.raises(ValueError, match="--set takes FIELD=VALUE"):
+        parse_setting(text)

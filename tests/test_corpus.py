@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_highway.data.batchify import batchify, deduplicate, every
-from keras_highway.data.ptb import is_treebank, load_corpus
+from keras_highway.data.ptb import batchify, deduplicate, every, is_treebank, load_corpus
 from keras_highway.data.vocabulary import LONGEST, Strange, Vocabulary, words_of
 
 TEXT = " the cat sat on the mat \n a <unk> cat \n"

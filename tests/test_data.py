@@ -1,16 +1,40 @@
 """Data sets: from files, TensorFlow Datasets and Keras, and every way in which they can be missing or wrong."""
 
+import dataclasses
 import importlib
+import io
+import json
 import pickle
+import struct
 import sys
 import types
 
 import keras
 import numpy as np
 import pytest
+from miniatures import batch, miniature
+from PIL import Image
 
-from keras_highway.data import load_dataset
-from keras_highway.data.transforms import CLASSES
+import keras_highway as kh
+from keras_highway.analysis.lesions import without
+from keras_highway.cli import main
+from keras_highway.data import images as image_files
+from keras_highway.data import load_dataset, load_image
+from keras_highway.data.datasets import holds_shards, is_shard, is_sharded, sample_digits
+from keras_highway.data.images import ImageError
+from keras_highway.data.photographs import class_labels, folder_test_set, photographs_of
+from keras_highway.data.ptb import load_corpus, load_split
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, imagenet_classes
+from keras_highway.predictions import find_classifier
+from keras_highway.report import make_report, write_report
+from keras_highway.training import shards
+from keras_highway.training.data.augment import Augment, decoded
+from keras_highway.training.data.samples import Shard
+from keras_highway.training.data.shards import ShardSource, read_manifest
+from keras_highway.training.program import bring_to_classes
+from keras_highway.training.recipe import changed
+from keras_highway.training.recipes import RECIPES
+from keras_highway.weights import files as weights_file
 
 SHAPES = {"mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
 
@@ -78,7 +102,7 @@ def test_unknown_names_have_near_names():
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"cifar10\.npz.*x_train, y_train, x_test, y_test"):
+    with pytest.raises(FileNotFoundError, match=r"cifar10\.npz"):
         load_dataset("cifar10", tmp_path)
 
 
@@ -88,11 +112,11 @@ def test_a_missing_file_is_named(tmp_path):
         ({"x_test": None}, "x_test"),
         ({"x_train": np.zeros((5, 28, 28), np.float32)}, "float32"),
         ({"x_train": np.zeros((5, 32, 32, 3), np.uint8)}, r"\(5, 32, 32, 3\)"),
-        ({"y_test": np.arange(4)}, "3 test images but 4 test labels"),
+        ({"y_test": np.arange(4)}, "each of 3 images"),
         ({"y_train": np.array(list("abcde"))}, "is not a mnist data set"),
         ({"y_train": np.array([None] * 5)}, "is not a mnist data set"),
-        ({"y_train": np.array([0, 1, 2, 3, 10])}, "10 classes"),
-        ({"y_test": np.array([0, 1, -1])}, "10 classes"),
+        ({"y_train": np.array([0, 1, 2, 3, 10])}, "from 0 to 9"),
+        ({"y_test": np.array([0, 1, -1])}, "from 0 to 9"),
     ],
 )
 def test_files_that_are_no_such_data_set(tmp_path, changes, message):
@@ -228,7 +252,7 @@ def test_without_folder_and_network_the_message_states_what_to_do(monkeypatch, n
     with pytest.raises(FileNotFoundError) as error:
         load_dataset("mnist")
     message = str(error.value)
-    assert "\n" not in message and "cannot be downloaded (URL fetch failure on https://somewhere" in message
+    assert "\n" not in message and "the download failed (URL fetch failure on https://somewhere" in message
     for remedy in ("--data DIR", "KERAS_HIGHWAY_DATA", "keras.datasets.mnist.load_data()", "~/.keras/datasets"):
         assert remedy in message
 
@@ -243,3 +267,422 @@ def test_mnist_itself(data_dir):
     assert data.x_train.shape == (60_000, 28, 28, 1) and data.x_test.shape == (10_000, 28, 28, 1)
     assert np.bincount(data.y_test).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     assert data.x_train.mean() == pytest.approx(33.3184, abs=1e-3)  # the published mean, 0.1307 * 255
+
+
+DRAW = np.random.default_rng(0)
+IMAGENET = kh.get_transform("imagenet")
+
+
+def picture(path, size=(12, 10)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(DRAW.integers(0, 256, (*size, 3), np.uint8)).save(path)
+
+
+def folder(root, files):
+    for file in files:
+        picture(root / file)
+    return root
+
+
+# --- Images ---------------------------------------------------------------------
+
+
+def jpeg(orientation, resolution):
+    """Of 90x70 pixels, with two tags: the orientation, and a resolution of a type and a value."""
+    tags = struct.pack("<HHHI4s", 2, 0x112, 3, 1, struct.pack("<HH", orientation, 0))
+    tags += struct.pack("<HHI4s", 0x11A, *resolution)
+    content = io.BytesIO()
+    exif = b"Exif\0\0II*\0\x08\0\0\0" + tags + b"\0" * 4
+    Image.fromarray(DRAW.integers(0, 256, (70, 90, 3), np.uint8)).save(content, "JPEG", exif=exif)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("orientation", [6, 0, 9])
+def test_an_odd_tag_beside_the_orientation_is_passed_over(orientation):
+    content = jpeg(orientation, (2, 4, b"abc\0"))
+    stored = io.BytesIO()
+    with Image.open(io.BytesIO(content)) as image:
+        (image.transpose(Image.Transpose.ROTATE_270) if orientation == 6 else image.convert("RGB")).save(stored, "PNG")
+    np.testing.assert_array_equal(load_image(content, IMAGENET), load_image(stored.getvalue(), IMAGENET))
+
+
+def test_a_jpeg_that_is_too_large_is_so_in_training_as_well(monkeypatch):
+    tf = pytest.importorskip("tensorflow")
+    from keras_highway.training.data import augment as decoding
+    from keras_highway.training.data.augment import Augment
+
+    content = jpeg(1, (3, 1, b"\1\0\0\0"))
+    assert decoding.decoded(content, 3).shape == (70, 90, 3)
+    for module in (decoding, image_files):
+        monkeypatch.setattr(module, "MOST_PIXELS", 70 * 90 - 1)
+    with pytest.raises(image_files.ImageError, match="too large: images of at most"):
+        load_image(content, IMAGENET, upright=False)
+    for read in (lambda: decoding.decoded(content, 3), lambda: Augment((8, 8))(tf.constant(content), [1, 2])):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="too large: images of at most 6,299 pixels"):
+            read()
+
+
+def test_images_of_another_size_than_the_mean_image():
+    for shape in ((2, 64, 64, 3), (1, 1, 3)):
+        with pytest.raises(ValueError, match=r"images of 32x32 pixels, of which a mean image is subtracted.*Received"):
+            kh.preprocess_input(np.zeros(shape, "uint8"), "cifar10_19layer.fast")
+    with pytest.raises(ValueError, match="images of 32x32 pixels"):
+        kh.preprocess_input(np.zeros((3, 64, 32), "uint8"), "cifar10_19layer.fast", data_format="channels_first")
+    assert kh.preprocess_input(np.zeros((2, 32, 32, 3), "uint8"), "cifar10_19layer.fast").shape == (2, 32, 32, 3)
+
+
+# --- Folders --------------------------------------------------------------------
+
+
+def test_hidden_files_are_no_photographs(tmp_path):
+    root = folder(tmp_path, ["val/cat/a.png", "val/eel/b.png"])
+    (root / "val" / "cat" / "._a.png").write_bytes(b"what macOS knows of a.png")
+    assert [photograph.file.name for photograph in folder_test_set(root, 2).photographs] == ["a.png", "b.png"]
+
+
+def test_a_class_without_photographs_is_named(tmp_path):
+    root = folder(tmp_path, ["val/cat/a.png", "val/dog/monday/a.png", "val/eel/b.png"])
+    with pytest.raises(ValueError, match="val/dog contains no images"):
+        folder_test_set(root, 3)
+    with pytest.raises(ValueError, match="The weights have 3 classes"):  # nor would it do without the folder
+        folder_test_set(folder(tmp_path / "rest", ["val/cat/a.png", "val/eel/b.png"]), 3)
+    numbers = folder(tmp_path / "numbers", ["0/a.png", "1/none/a.png", "2/b.png"])
+    with pytest.raises(ValueError, match=r"1 contains no images.*remove the folder"):
+        folder_test_set(numbers, 3, numbered=True)
+    (numbers / "1" / "none" / "a.png").unlink()
+    (numbers / "1" / "none").rmdir()
+    (numbers / "1").rmdir()
+    assert folder_test_set(numbers, 3, numbered=True).images == 2
+
+
+def test_a_thousand_classes_of_ones_own_are_not_imagenets():
+    identifiers = [identifier for identifier, _ in imagenet_classes()]
+    own = [f"own {i}" for i in range(1000)]
+    with pytest.raises(ValueError, match="it has "):
+        class_labels("it", identifiers, 1000, class_names=own)
+    with pytest.raises(ValueError, match="The weights have 1000 classes, it has 10"):
+        class_labels("it", identifiers[:10], 1000, class_names=own)
+    words = [name for _, name in imagenet_classes()]
+    order = np.random.default_rng(2).permutation(1000)
+    labels = class_labels("it", identifiers, 1000, class_names=[words[i] for i in order])
+    assert all(words[order[label]] == words[identifiers.index(name)] for name, label in labels.items())
+    assert sorted(labels.values()) == list(range(1000))
+    for names in ((), [name for _, name in imagenet_classes()], identifiers, list(map(str, range(1000)))):
+        assert class_labels("it", identifiers[5:7], 1000, class_names=names) == {identifiers[5]: 5, identifiers[6]: 6}
+
+
+# --- Shards ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    pytest.importorskip("tensorflow")
+    return folder(tmp_path / "in", ["train/a/1.png", "train/b/2.png", "val/a/3.png", "val/b/4.png"])
+
+
+def test_another_programs_manifest_is_not_replaced(photographs, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    for content in ('{"mine": 1}', "[]", "no JSON"):
+        (out / "manifest.json").write_text(content)
+        with pytest.raises(ValueError, match=r"manifest\.json is not a manifest of shards but another program's file"):
+            shards.write(photographs, out)
+        assert (out / "manifest.json").read_text() == content and len(list(out.iterdir())) == 1
+    (out / "manifest.json").unlink()
+    (out / "annotations.tfrecord").write_bytes(b"another program's, too")
+    for _ in range(2):  # its own is replaced
+        shards.write(photographs, out)
+    assert (out / "annotations.tfrecord").read_bytes() == b"another program's, too"
+    assert json.loads((out / "manifest.json").read_text())["classes"] == ["a", "b"]
+
+
+def test_shards_with_an_image_that_is_too_large_are_made_again_without_it(photographs, tmp_path, monkeypatch, capsys):
+    from keras_highway.training.data import augment as decoding
+
+    for split in ("train", "val"):  # written by a version that took any size
+        Image.fromarray(np.zeros((50, 40, 3), np.uint8)).save(photographs / split / "a" / "large.jpg")
+    assert shards.write(photographs, tmp_path / "out")["splits"]["train"]["images"] == 3
+    recipe = dataclasses.replace(RECIPES["resnet50"], batch_size=1, transform="imagenet_64")
+    monkeypatch.setattr(decoding, "MOST_PIXELS", 1999)
+    with pytest.raises(
+        ValueError, match=r"too large: images of at most 1,999 pixels are read.*once more, which leaves it"
+    ):
+        list(ShardSource(recipe, tmp_path / "out").test_batches(1, Shard()))
+    manifest = shards.write(photographs, tmp_path / "out")
+    assert manifest["splits"]["train"]["images"] == 2 and manifest["splits"]["val"]["broken"] == ["a/large.jpg"]
+    assert len(list(ShardSource(recipe, tmp_path / "out").test_batches(1, Shard()))) == 2
+
+
+def test_shards_of_one_class_have_nothing_to_tell_apart(tmp_path):
+    pytest.importorskip("tensorflow")
+    shards.write(folder(tmp_path / "in", ["train/a/1.png", "val/a/3.png"]), tmp_path / "out")
+    with pytest.raises(ValueError, match="one class, a: there is nothing to tell apart"):
+        ShardSource(RECIPES["resnet50"], tmp_path / "out")
+
+
+def test_records_of_others_are_no_shards(photographs, tmp_path):
+    (photographs / "annotations.tfrecord").write_bytes(b"")
+    assert not is_sharded(photographs) and not holds_shards(photographs)
+    assert len(folder_test_set(photographs, 2).photographs) == 2
+    (tmp_path / "train-00000-of-00001.tfrecord").write_bytes(b"")
+    assert is_sharded(tmp_path) and holds_shards(tmp_path)
+    assert is_shard("val-00000-of-100001.tfrecord") and not is_shard("val-0-of-1.tfrecord")
+
+
+def test_what_is_missing_of_shards_is_said(photographs, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"No folder .*typo"):
+        read_manifest(tmp_path / "typo")
+    with pytest.raises(ValueError, match=r"in holds no shards: .*shards DIR --out SHARDS` writes them"):
+        read_manifest(photographs)
+    (tmp_path / "val-00000-of-00001.tfrecord").write_bytes(b"")
+    with pytest.raises(ValueError, match="holds shards that are not finished"):
+        read_manifest(tmp_path)
+
+
+# --- Arrays and corpora ---------------------------------------------------------
+
+
+def cifar(path, classes):
+    x, y = np.zeros((4, 32, 32, 3), np.uint8), np.zeros(4, np.int64)
+    np.savez(path / "cifar10.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=classes)
+
+
+def test_names_of_classes_as_bytes(tmp_path):
+    cifar(tmp_path, np.array(["airplane", "café"]).astype("U").view(np.ndarray))
+    known = load_dataset("cifar10", tmp_path).classes
+    cifar(tmp_path, np.array([b"airplane", "café".encode()]))
+    assert load_dataset("cifar10", tmp_path).classes == known == ("airplane", "café")
+
+
+@pytest.mark.parametrize("classes", [["cat", "a\x1b"], [b"cat", b"\xff"]])
+def test_names_that_name_nothing(tmp_path, classes):
+    cifar(tmp_path, np.array(classes))
+    with pytest.raises(ValueError, match=r"not a cifar10 data set.*(printable|can't decode)"):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_a_folder_is_a_corpus_before_one_in_it(tmp_path):
+    def write(root, prefix, words, splits=("train", "valid", "test")):
+        root.mkdir(exist_ok=True)
+        for split in splits:
+            (root / f"{prefix}{split}.txt").write_text(words)
+
+    write(tmp_path / "ptb", "ptb.", "treebank sentence\n")
+    write(tmp_path, "", "my own\n", ["test"])  # no corpus
+    assert load_corpus(tmp_path).vocabulary.words[2:] == ("treebank", "sentence")
+    assert load_split("test", tmp_path)[:2] == ["treebank", "sentence"]
+    (tmp_path / "ptb" / "ptb.test.txt").unlink()
+    assert load_split("test", tmp_path)[:2] == ["my", "own"]  # what is asked for is there
+    assert load_split("train", tmp_path)[:2] == ["treebank", "sentence"]
+    with pytest.raises(FileNotFoundError, match=rf"No file {tmp_path}/ptb/test\.txt"):
+        load_corpus(tmp_path)
+    write(tmp_path / "ptb", "ptb.", "treebank sentence\n")
+    write(tmp_path, "", "my own words\n")
+    assert load_corpus(tmp_path).vocabulary.words[2:] == ("my", "own", "words")
+    assert load_split("test", tmp_path)[:3] == ["my", "own", "words"]
+    for path in (tmp_path / "ptb").iterdir():
+        path.unlink()
+    (tmp_path / "valid.txt").unlink()
+    assert load_split("train", tmp_path)[:2] == ["my", "own"]
+    with pytest.raises(FileNotFoundError, match=rf"No file {tmp_path}/valid\.txt"):
+        load_corpus(tmp_path)
+
+
+# --- Reports --------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_report_of_lists_and_tensors_into_a_path_of_text(tmp_path):
+    model = miniature("dense_stack")
+    images, labels = batch(model, 8), np.arange(8) % 4
+    given = [
+        (keras.ops.convert_to_tensor(images), keras.ops.convert_to_tensor(labels)),
+        (images.tolist(), list(labels)),
+    ]
+    known = make_report(model, (images, labels), "it", samples=8)
+    for data in given:
+        assert make_report(model, data, "it", samples=8).facts == known.facts
+    for wrong in ("it.json", "it", tmp_path / "it.htm"):
+        with pytest.raises(ValueError, match=r"\.html file"):
+            write_report(known, wrong)
+    assert write_report(known, str(tmp_path / "it.html")) == tmp_path / "it.json"
+
+
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+
+
+def digit_folders(folder, names):
+    """One photograph of a digit for each class."""
+    for path, name in zip(sample_digits(), names, strict=True):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "a.png").write_bytes(path.read_bytes())
+    return folder
+
+
+# --- Classes by name ----------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_names_of_ones_own_stay_where_a_data_set_is_requested(tmp_path, capsys):
+    kh.save(kh.load("mnist10_w16.tvdn"), tmp_path / "words", class_names=WORDS)
+    folder = digit_folders(tmp_path / "digits", WORDS)
+    for more in ([], ["--data-set", "mnist"]):
+        command = ["evaluate", str(tmp_path / "words"), "--data", str(folder), "--json", *more]
+        assert main(command) == 0
+        assert json.loads(capsys.readouterr().out)["top1"] == 1.0
+    command = ["classify", str(folder / "zero" / "a.png"), "--weights", str(tmp_path / "words"), "--json", *more]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["images"][0]["predictions"][0]["name"] == "zero"
+
+
+@pytest.mark.slow
+def test_names_of_a_thousand_classes_of_ones_own_stay_too(tmp_path):
+    net = kh.create_model("highway20", classes=1000)
+    transform = dataclasses.replace(TRANSFORMS["imagenet"], size=(32, 32))
+    kh.save(net, tmp_path / "mine", [f"mine{i}" for i in range(1000)], transform)
+    assert find_classifier(str(tmp_path / "mine"), "imagenet").classes[1] == ("1", "mine1")
+
+
+@pytest.mark.parametrize(
+    ("donor", "names", "kept"),
+    [
+        ("mnist10_w16.tvdn", list("abcdefghij"), False),  # MNIST's digits are names
+        (WORDS, [str(i) for i in range(10)], True),  # nor where the data do not name theirs
+        ([str(i) for i in range(10)], WORDS, True),  # nothing is known of the donor's
+        (WORDS, WORDS, True),
+        ("a run", list("abcdefghij"), False),  # of MNIST; it does not record the digits
+        ("a run", [str(i) for i in range(10)], True),
+    ],
+)
+def test_a_head_of_other_classes_is_drawn_anew(tmp_path, donor, names, kept):
+    if isinstance(donor, list):
+        kh.save(kh.load("mnist10_w16.tvdn"), tmp_path / "donor", class_names=donor)
+        donor = tmp_path / "donor"
+    if donor == "a run":
+        donor = tmp_path
+        model = kh.create_model("mnist10_w16")
+        weights_file.save(model, tmp_path / "model.weights.h5", "mnist10_w16", 10, transform="mnist")
+        result = {"data": "mnist", "metric": "accuracy", "mean": 0.5, "std": None, "n": 1}
+        (tmp_path / "result.json").write_text(json.dumps(result))
+    net = kh.load(donor)
+    before = net.get_layer("head").get_weights()[0]
+    bring_to_classes(net, changed(RECIPES["mnist10_w16"], data="imagenette"), tuple(names))
+    assert np.array_equal(net.get_layer("head").get_weights()[0], before) == kept
+
+
+# --- Files --------------------------------------------------------------------
+
+
+def test_a_cmyk_image_is_read_in_grey(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 30, 4), "uint8")
+    Image.fromarray(pixels, "CMYK").resize((60, 80)).save(tmp_path / "c.jpg", quality=95)
+    content = (tmp_path / "c.jpg").read_bytes()
+    transform = dataclasses.replace(TRANSFORMS["mnist"], size=(80, 60))
+    expected = load_image(tmp_path / "c.jpg", transform, upright=False)
+    np.testing.assert_array_equal(np.asarray(decoded(tf.constant(content), 1)), expected)
+    augment = Augment((28, 28), channels=1, mean=(0.0,))
+    assert np.asarray(augment(tf.constant(content), tf.constant([0, 1], tf.int64))).shape == (28, 28, 1)
+
+
+def test_a_folder_named_like_an_image_is_none(tmp_path):
+    (tmp_path / "a" / "dir.jpg").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "a" / "B.JPG")
+    (tmp_path / "a" / ".jpg").write_bytes(b"")  # a hidden file without a suffix
+    (tmp_path / "a" / "self.jpg").symlink_to("self.jpg")  # whatever reads it reports it
+    assert [path.name for _, paths in photographs_of(tmp_path, ["a"]) for path in paths] == ["B.JPG", "self.jpg"]
+
+
+def test_shards_leave_out_a_link_to_nothing(tmp_path):
+    pytest.importorskip("tensorflow")
+    for split in ("train", "val"):
+        (tmp_path / "in" / split / "a").mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "in" / split / "a" / "b.jpg")
+    (tmp_path / "in" / "train" / "a" / "c.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    (tmp_path / "in" / "train" / "a" / "d.jpg").symlink_to("d.jpg")
+    times = []
+    for _ in range(2):  # and again, of the shards that are there
+        manifest = shards.write(tmp_path / "in", tmp_path / "out")
+        assert manifest["splits"]["train"]["images"] == 1
+        assert manifest["splits"]["train"]["broken"] == ["a/c.jpg", "a/d.jpg"]
+        times.append((tmp_path / "out" / manifest["splits"]["train"]["shards"][0]["file"]).stat().st_mtime_ns)
+    assert times[0] == times[1]
+    Image.new("RGB", (9, 9)).save(tmp_path / "nowhere.jpg")  # what was left out is mended
+    assert shards.write(tmp_path / "in", tmp_path / "out")["splits"]["train"]["images"] == 2
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_not_there_or_holds_none_is_named(tmp_path, capsys):
+    kh.save(kh.load("mnist10_w16.tvdn"), tmp_path / "words", class_names=WORDS)
+    (tmp_path / "flat").mkdir()
+    arrays = {
+        f"{part}_{split}": np.zeros((1, 28, 28) if part == "x" else 1, "uint8")
+        for part in "xy"
+        for split in ("train", "test")
+    }
+    (tmp_path / "arrays").mkdir()
+    np.savez(tmp_path / "arrays" / "mnist.npz", **arrays)
+    digit_folders(tmp_path / "arrays" / "val", WORDS)
+    not_named = "words needs --data DIR"
+    for folder, message in (("nope", "words needs --data DIR"), ("flat", not_named), ("arrays", not_named)):
+        assert main(["evaluate", str(tmp_path / "words"), "--data", str(tmp_path / folder)]) == 2
+        assert message in capsys.readouterr().err
+    command = ["evaluate", str(tmp_path / "words"), "--data", str(tmp_path / "arrays"), "--data-set", "mnist", "--json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 1  # of the arrays, not of the folders beside them
+    folder = digit_folders(tmp_path / "data" / "val", WORDS).parent
+    (folder / "features.npz").write_bytes(b"")  # somebody's, not a data set's
+    assert main(["evaluate", str(tmp_path / "words"), "--data", str(folder)]) == 0
+
+
+# --- Arguments ----------------------------------------------------------------
+
+
+def test_an_image_may_be_its_content(tmp_path):
+    Image.fromarray(np.arange(784, dtype="uint16").reshape(28, 28).astype("uint8")).save(tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
+    expected = load_image(tmp_path / "a.png", TRANSFORMS["mnist"])
+    for same in (content, io.BytesIO(content)):
+        np.testing.assert_array_equal(load_image(same, TRANSFORMS["mnist"]), expected)
+    with pytest.raises(ImageError, match=r"^an image: not an image file"):
+        load_image(b"nothing", TRANSFORMS["mnist"])
+    with (tmp_path / "a.png").open("rb") as file, pytest.raises(TypeError, match="BufferedReader"):
+        load_image(file, TRANSFORMS["mnist"])
+    with pytest.raises(TypeError, match="`transform` a Transform"):
+        load_image(tmp_path / "a.png", "mnist")
+    with pytest.raises(TypeError, match="`transform` must be a Transform"):
+        kh.layers.Preprocessing("mnist")
+
+
+def test_predictions_of_nets_that_were_made_of_loaded_ones():
+    digits = np.zeros((2, 28, 28, 1), "uint8")
+    with pytest.warns(kh.FreshHead):
+        fresh = kh.load("mnist10_w16.tvdn", classes=3)
+    again = kh.reset_classifier(kh.load("mnist10_w16.tvdn"), 10)
+    for net in (fresh, again):
+        expected = kh.preprocess_input(digits, weights="mnist10_w16.tvdn")
+        np.testing.assert_array_equal(kh.preprocess_input(digits, weights=net), expected)
+    for net, n in ((fresh, 3), (again, 10)):
+        with pytest.raises(ValueError, match=r"is not that of weights that it was loaded from.*pass classes="):
+            kh.decode_predictions(np.eye(n), weights=net)
+    trimmed = without(kh.load("mnist10_w16.tvdn"), ["stage1_block2"])
+    assert kh.decode_predictions(np.eye(10), 1, weights=trimmed)[3][0].name == "3"
+    names = np.array(["a", "b", "c"])
+    assert kh.decode_predictions(np.eye(3), 1, weights=names)[1][0].name == "b"
+    assert kh.decode_predictions(np.eye(10), 1, weights=kh.load("mnist10_w16.tvdn"))[3][0].name == "3"
+
+
+@pytest.mark.slow
+def test_what_to_change_where_a_model_has_other_channels(tmp_path):
+    with pytest.warns(kh.FreshHead):
+        net = kh.load("highway20.blog", input_shape=(32, 32, 1), classes=3)
+    with pytest.raises(ValueError, match=r"dataclasses\.replace\(transform, channels=1, mean=\(m,\), std=\(s,\)\)"):
+        kh.save(net, tmp_path / "grey")
+    for channels, message in ((3, "channels=3, mean="), (2, "are for images of 1 or 3 channels, and the model takes")):
+        with pytest.warns(kh.FreshHead):
+            other = kh.load("mnist10_w16.tvdn", input_shape=(28, 28, channels), classes=3)
+        with pytest.raises(ValueError, match=message):
+            kh.save(other, tmp_path / "other")
+    grey = dataclasses.replace(kh.get_transform("highway20.blog"), channels=1, mean=(0.5,), std=(0.25,))
+    kh.save(net, tmp_path / "grey", transform=grey)
+    assert keras.ops.shape(kh.load(tmp_path / "grey").input)[-1] == 1

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 from keras_highway._support.backend import tensorflow
-from keras_highway.data import load_image, tfds_sets
+from keras_highway.data import load_image, photographs
 from keras_highway.data.images import decode_image
 from keras_highway.data.photographs import Photograph, read_batches
 from keras_highway.data.transforms import TRANSFORMS
@@ -55,8 +55,8 @@ def test_tensorflow_datasets_are_opened_after_the_gpus_are_hidden(used_before, m
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", library)
     monkeypatch.setattr("tensorflow.config.set_visible_devices", set_visible_devices)
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    monkeypatch.setattr(tfds_sets, "tensorflow", tensorflow.__wrapped__)
-    tfds_sets.tfds_builder("striped", None, "--tfds")
+    monkeypatch.setattr(photographs, "tensorflow", tensorflow.__wrapped__)
+    photographs.tfds_builder("striped", None, "--tfds")
     assert calls == [([], "GPU"), "striped"]
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from keras_highway.gating import gate_bias_for_depth
-from keras_highway.models.gate_bias import initial_gate_bias
+from keras_highway.specs import initial_gate_bias
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar import DESIGNS, RATES, variant_of
 from keras_highway.variants import VARIANTS

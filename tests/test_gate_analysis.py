@@ -6,7 +6,7 @@ import pytest
 from miniatures import MINIATURES, batch, miniature, numpy
 
 from keras_highway.analysis import blocks, estimation_error, gate_activity, gate_bias, gate_routing, lesion_curve, trace
-from keras_highway.analysis.batches import Moments
+from keras_highway.analysis.trace import Moments
 from keras_highway.layers import HighwayConv2D, HighwayDense
 from keras_highway.models.builder import build
 from keras_highway.specs import override

@@ -77,7 +77,7 @@ def test_classify_names_what_it_takes_for_granted(digits, capsys):
     assert main(["classify", SEVEN, "--weights", str(digits), "--top", "1"]) == 0
     output = capsys.readouterr()
     assert output.out.split()[1:] == ["7", "100.00", "%"]  # probabilities, though the model gives logits
-    assert output.err.startswith("note: ") and "taken for those of mnist" in output.err and "--data-set" in output.err
+    assert output.err.startswith("note: ") and "mnist is assumed" in output.err and "--data-set" in output.err
     assert main(["classify", SEVEN, "--weights", str(digits), "--data-set", "mnist", "--top", "1"]) == 0
     again = capsys.readouterr()
     assert again.out == output.out and not again.err
@@ -108,12 +108,12 @@ def test_unknown_preprocessing_is_an_error(tmp_path, capsys):
     kh.create_model("resnet50", classes=3, input_shape=(32, 32, 3), **SMALL).save(tmp_path / "x.keras")
     assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras")]) == 2
     error = capsys.readouterr().err
-    assert "preprocessing of images for" in error and "x.keras is unknown" in error and "--data-set" in error
+    assert "preprocessing for" in error and "x.keras is unknown" in error and "--data-set" in error
     assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras"), "--data-set", "cifar10"]) == 0
     out, _ = capsys.readouterr()
     assert {word for word in out.split()[1:] if word.isdecimal()} == {"0", "1", "2"}  # not cifar10's names
     assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras"), "--data-set", "mnist"]) == 2
-    assert "takes images of 32x32x3 and those of mnist are 28x28x1" in capsys.readouterr().err
+    assert "takes images of 32x32x3, and those of mnist are 28x28x1" in capsys.readouterr().err
 
 
 def test_it_is_exported(digits):

@@ -230,9 +230,9 @@ def test_a_corpus_too_short_or_missing_and_several_devices_are_refused(tmp_path)
 def test_perplexity_of_numbers_that_are_no_words_is_refused():
     model = kh.CharLM(None, TINY.variant, synthetic_corpus().vocabulary, **dict(TINY.overrides))
     for tokens in ([1, 2, 99], [-1, 2], [], [[1, 2]]):
-        with pytest.raises(ValueError, match="must be numbers of this model's 42 words"):
+        with pytest.raises(ValueError, match=r"must be numbers .* of the 42 words"):
             model.perplexity(np.array(tokens, "int32"))
-    with pytest.raises(ValueError, match="`texts` and `steps` must be at least 1"):
+    with pytest.raises(ValueError, match="`texts` must be a positive integer"):
         model.perplexity(np.array([1, 2]), texts=0)
 
 

@@ -8,8 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
+from keras_highway._support.keras_models import without_values
 from keras_highway.gating import GATINGS
-from keras_highway.layers import Branch, ChannelGate, HighwayConv2D, HighwayDense, LowRankDense, ZeroPadProjection
+from keras_highway.layers import (
+    BasicBlock,
+    BottleneckBlock,
+    Branch,
+    ChannelGate,
+    HierarchicalSoftmax,
+    HighwayConv2D,
+    HighwayDense,
+    LowRankDense,
+    ZeroPadProjection,
+)
 
 LEARNING = [name for name, row in GATINGS.items() if row.learned_gates]
 ONE_GATE = [name for name in LEARNING if len(GATINGS[name].learned_gates) == 1]
@@ -168,25 +179,6 @@ def test_a_data_independent_gate_ignores_the_data():
     assert (to_numpy(dependent.signals(array(3, 4)).t) != to_numpy(dependent.signals(array(3, 4, seed=1)).t)).any()
 
 
-def test_tied_gates_share_one_weight():
-    shared = keras.layers.Dense(4, bias_initializer=keras.initializers.Constant(-2.0), name="shared")
-    inputs = x = keras.Input((4,))
-    for _ in range(3):
-        x = HighwayDense(gate="tied")(x, gate=shared(x))
-    model = keras.Model(inputs, x)
-    assert model.count_params() == 4 * (4 * 4 + 4)  # three transforms and one gate
-    start = to_numpy(shared.kernel)
-    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
-    model.train_on_batch(array(5, 4), array(5, 4, seed=1))
-    assert (to_numpy(shared.kernel) != start).any()
-
-
-def test_a_tied_gate_needs_its_logits():
-    layer = HighwayDense(gate="tied", name="lonely")
-    with pytest.raises(ValueError, match="'lonely' has gate='tied' and needs the logits"):
-        layer(array(2, 4))
-
-
 @pytest.mark.parametrize("make", [lambda **k: HighwayDense(**k), lambda **k: HighwayConv2D(**k)])
 def test_stochastic_depth(make):
     layer = make(stochastic_depth=0.25, gate_bias=0.0)
@@ -210,16 +202,6 @@ def test_skip_is_the_output_with_the_transform_shut(gating):
     signals = layer.signals(x)
     expected = x * to_numpy(signals.c) if GATINGS[gating].c == "learned" else x
     np.testing.assert_allclose(to_numpy(layer.skip(signals)), expected, rtol=1e-6)
-
-
-def test_a_float32_skip_keeps_what_a_bfloat16_one_loses():
-    x = np.full((1, 4), 100.0, "float32")
-    y = {}
-    for skip in ("float32", "bfloat16"):
-        layer = HighwayDense(gate_bias=-6.0, dtype="mixed_bfloat16", skip_dtype=skip, kernel_initializer="zeros")
-        y[skip] = to_numpy(layer(x))  # h = 0, t = sigmoid(-6): the update is -0.25
-    np.testing.assert_allclose(y["float32"], x * (1 - sigmoid(-6.0)), rtol=1e-5)
-    np.testing.assert_array_equal(y["bfloat16"], x)
 
 
 @pytest.mark.parametrize("options", [{"final_bias": -6.0}, {"batch_norm": False}, {"activation": "relu"}])
@@ -303,12 +285,12 @@ def test_gradients_reach_x_and_every_weight():
 @pytest.mark.parametrize(
     ("layer", "shape", "output", "instead"),
     [
-        (HighwayDense(units=6, name="wide"), (2, 4), "(2, 6)", "keras.layers.Dense"),
-        (HighwayConv2D(filters=6, name="wide"), (2, 5, 5, 4), "(2, 5, 5, 6)", "keras.layers.Conv2D"),
+        (HighwayDense(units=6, name="wide"), (2, 4), "units=6", "keras.layers.Dense"),
+        (HighwayConv2D(filters=6, name="wide"), (2, 5, 5, 4), "filters=6", "keras.layers.Conv2D"),
     ],
 )
 def test_a_change_of_width_is_refused(layer, shape, output, instead):
-    with pytest.raises(ValueError, match="need the same width") as error:
+    with pytest.raises(ValueError, match="same known width") as error:
         layer(array(*shape))
     for part in (type(layer).__name__, "'wide'", str(shape), output, instead):
         assert part in str(error.value)
@@ -335,7 +317,7 @@ def test_wrong_rank(make, shape):
     [
         ({"gating": "highway"}, "Unknown gating"),
         ({"gate_bias": float("nan")}, "gate_bias=nan"),
-        ({"gate": "pointwise"}, "Unknown gate"),
+        ({"gate": "pointwise"}, "`gate` of Highway"),
         ({"gate": "low_rank"}, "gate_rank=None"),
         ({"gate_rank": 2}, "gate='same', gate_rank=2"),
         ({"gate": "low_rank", "gate_rank": 0}, "`gate_rank` must be a positive integer"),
@@ -362,14 +344,11 @@ def test_bad_widths(width):
         lambda: ChannelGate(width),
         lambda: LowRankDense(width, 1),
         lambda: LowRankDense(3, width),
+        lambda: BasicBlock(width),
+        lambda: BottleneckBlock(width),
     ):
         with pytest.raises(ValueError, match="must be a positive integer"):
             make()
-
-
-def test_an_unknown_width():
-    with pytest.raises(ValueError, match="known size"):
-        HighwayDense()(keras.Input((None,)))
 
 
 def test_branch_lists_of_different_length():
@@ -389,3 +368,95 @@ def test_a_seeded_initializer_gives_transform_and_gates_different_kernels():
     layer.build((None, 5))
     h, t, c = (to_numpy(path.kernel) for path in (layer.transform, layer.transform_gate, layer.carry_gate))
     assert np.abs(h - t).min() > 0 and np.abs(h - c).min() > 0 and np.abs(t - c).min() > 0
+
+
+@pytest.mark.parametrize("gate", ["channel", "tied"])
+def test_a_kernel_size_of_gates_without_a_kernel(gate):
+    with pytest.raises(ValueError, match="leave `gate_kernel_size` out"):
+        HighwayConv2D(4, gate=gate, gate_kernel_size=7)
+    assert HighwayConv2D(4, gate=gate).get_config()["gate_kernel_size"] is None
+
+
+def test_a_pair_as_the_kernel_size_of_a_strided_convolution():
+    with pytest.raises(ValueError, match="a stride a square kernel"):
+        Branch((8,), ((3, 3),), (2,))
+    assert Branch((8,), ((3, 1),), (1,)).compute_output_shape((None, 6, 6, 3)) == (None, 6, 6, 8)
+
+
+def test_a_mask_of_stochastic_depth_has_the_rank_it_was_built_for():
+    layer = HighwayDense(stochastic_depth=0.5)
+    layer(array(2, 4))
+    with pytest.raises(ValueError, match="expected ndim=2"):
+        layer(array(2, 3, 4), training=True)
+
+
+def test_channel_gates_serve_inputs_of_any_rank():
+    layer = HighwayDense(gate="channel")
+    x = array(2, 3, 4)
+    together = to_numpy(layer(x))
+    np.testing.assert_allclose(to_numpy(layer(x[:, 1])), together[:, 1], rtol=1e-5, atol=1e-6)
+
+
+WORDS = np.array([[1, 2, 0], [3, 0, 0]])
+
+
+def embedded():
+    inputs = keras.Input((3,))
+    return inputs, keras.layers.Embedding(5, 6, mask_zero=True)(inputs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"gate": "channel"}, {"gate": "low_rank", "gate_rank": 2}, {"gate": "channel", "gating": "full"}],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_blocks_of_every_gate(options):
+    inputs, x = embedded()
+    y = HighwayDense(**options)(x)  # a warning would be an error
+    model = keras.Model(inputs, y)
+    np.testing.assert_array_equal(to_numpy(model.compute_mask(WORDS, WORDS != 0)), WORDS != 0)
+
+
+def test_a_hierarchical_softmax():
+    inputs, x = embedded()
+    model = keras.Model(inputs, HierarchicalSoftmax(9)(x))
+    assert getattr(model.output, "_keras_mask", None) is not None
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    targets = array(2, 3).argsort(-1)
+    loss = model.evaluate(WORDS, targets, verbose=0)
+    log_p = np.take_along_axis(to_numpy(model(WORDS)), targets[..., None], -1)[..., 0]
+    assert loss == pytest.approx(-log_p[WORDS != 0].mean(), rel=1e-5)
+
+
+def test_values_are_not_made_later_either():
+    made = []
+
+    def initial(shape, dtype=None):
+        made.append(shape)
+        return keras.ops.zeros(shape, dtype)
+
+    def network():
+        dense = keras.layers.Dense(3, kernel_initializer=initial, use_bias=False)
+        return keras.Sequential([keras.Input((5,)), dense])
+
+    model = without_values(network)
+    assert [tuple(w.shape) for w in model.weights] == [(5, 3)] and model.weights[0].path.endswith("kernel")
+    with keras.StatelessScope():  # at its end Keras gives values to what lacks them
+        pass
+    assert not made
+    network()
+    assert made == [(5, 3)]
+
+
+def test_an_error_is_the_callers_and_leaves_nothing_behind():
+    made = []
+
+    def fails():
+        keras.Variable(lambda *arguments, **options: made.append(arguments), shape=(2,), dtype="float32")
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        without_values(fails)
+    with keras.StatelessScope():
+        pass
+    assert not made

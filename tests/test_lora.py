@@ -9,7 +9,7 @@ from miniatures import MINIATURES, batch, miniature
 import keras_highway as kh
 from keras_highway.export import export, fold_batch_norm, in_float32
 from keras_highway.layers import ungated
-from keras_highway.models.lora import has_lora, without_updates
+from keras_highway.models.transfer import has_lora, without_updates
 from keras_highway.specs import override
 from keras_highway.weights.torch_names import assign_torch_state
 
@@ -87,9 +87,9 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="positive integer"):
         kh.enable_lora(net, rank=0)
     kh.enable_lora(net)
-    with pytest.raises(ValueError, match=r"already: kh\.merge_lora"):
+    with pytest.raises(ValueError, match="merge_lora"):
         kh.enable_lora(net)
-    with pytest.raises(ValueError, match="no dense layer"):
+    with pytest.raises(ValueError, match="convolutions or dense layers"):
         kh.enable_lora(keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization()]))
 
 
@@ -343,7 +343,7 @@ class Own(keras.Model):
 def test_models_that_cannot_be_merged_or_take_weights_of_pytorch_are_refused():
     own = Own()
     own(X)
-    with pytest.raises(ValueError, match="merge the functional model in it"):
+    with pytest.raises(ValueError, match="takes a functional model"):
         kh.merge_lora(own)
     model = kh.create_model("resnet20", **NET)
     kh.enable_lora(model, 2)
@@ -354,7 +354,7 @@ def test_models_that_cannot_be_merged_or_take_weights_of_pytorch_are_refused():
 def test_a_model_of_several_outputs_gets_no_classifier():
     model = small_net()
     two = keras.Model(model.input, [model.layers[-3].output, model.output])
-    with pytest.raises(ValueError, match="with 2 outputs"):
+    with pytest.raises(ValueError, match="takes a model of one output"):
         kh.reset_classifier(two, 5)
 
 

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_highway import create_model
 from keras_highway.layers import CarriedLSTM
-from keras_highway.layers.lstm_recurrence import recur
+from keras_highway.layers.language import recur
 
 STREAMS, STEPS, FEATURES, UNITS = 2, 6, 4, 3
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.data.class_folders import classes_in
+from keras_highway.data.photographs import classes_in
 from keras_highway.data.ptb import read_text
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.training import train

@@ -18,7 +18,7 @@ from huggingface_hub import constants
 from PIL import Image
 
 import keras_highway as kh
-from keras_highway.analysis.trim import without
+from keras_highway.analysis.lesions import without
 from keras_highway.cli import main
 from keras_highway.data import Transform
 from keras_highway.export import fold_batch_norm, load_exportable
@@ -143,7 +143,7 @@ def test_photographs_are_evaluated_by_a_saved_folder(trained, tmp_path, capsys):
     assert main(["evaluate", str(folder), "--data", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["top1"] == 1.0
     assert main(["report", str(folder), "--out", str(tmp_path / "r.html")]) == 2
-    assert "does not name its data set: pass --data-set" in capsys.readouterr().err
+    assert "needs --data DIR with photographs" in capsys.readouterr().err
     (tmp_path / "val" / "cat" / "2.png").write_bytes(b"no image")
     assert main(["report", str(folder), "--data", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
     output = capsys.readouterr()

@@ -7,6 +7,7 @@ import re
 import runpy
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import keras
@@ -17,6 +18,12 @@ from PIL import Image
 from test_zoo import write_corpus
 
 import keras_highway as kh
+from keras_highway._support.files import read_log
+from keras_highway._support.keras_models import without_values
+from keras_highway.analysis.cost import cost
+from keras_highway.applications import create_model
+from keras_highway.training.data.samples import epoch_samples
+from keras_highway.training.recipes import RECIPES
 from keras_highway.training.train import choose
 
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
@@ -253,3 +260,188 @@ def test_a_snippet_runs(snippet: Snippet, reader, monkeypatch):
     shutil.rmtree("stand_in", ignore_errors=True)
     (reader / "snippet.py").write_text(snippet.text, "utf-8")
     runpy.run_path("snippet.py")
+
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "any_backend.md"
+
+
+def test_every_test_that_the_page_names_exists():
+    named = re.findall(r"`((?:benchmarks/)?test_\w+\.py)::(test_\w+)`", PAGE.read_text("utf-8"))
+    assert len(named) > 30
+    functions = {
+        file: {
+            node.name for node in ast.parse((TESTS / file).read_text("utf-8")).body if isinstance(node, ast.FunctionDef)
+        }
+        for file in {file for file, _ in named}
+    }
+    assert [f"{file}::{test}" for file, test in named if test not in functions[file]] == []
+
+
+PATHS = [ROOT / "docs" / name for name in ("imagenet.md", "imagenet_plan.md")]
+IMAGENET = "".join(path.read_text("utf-8") for path in PATHS)
+TRAIN_COMMANDS = [command for path in PATHS for command in commands(path)]
+
+
+def test_there_are_commands():
+    modules = {argv[argv.index("-m") + 1] for argv in TRAIN_COMMANDS}
+    training = {f"keras_highway.training.{name}" for name in ("shards", "distributed.supervise")}
+    assert len(TRAIN_COMMANDS) >= 17 and training | {"keras_highway"} <= modules
+
+
+def test_the_figures_are_those_of_the_program():
+    recipe, images = RECIPES["highway50_a2"], epoch_samples(1_281_167, 3)
+    assert f"{images:,} images, {images // recipe.batch_size} steps" in IMAGENET
+    assert f"{images // recipe.batch_size * recipe.epochs:,} steps" in IMAGENET
+    total = without_values(lambda: cost(create_model("highway50", dtype="mixed_bfloat16")).total)
+    assert f"{total.multiply_adds:,} multiply-adds" in IMAGENET and f"{total.parameters:,} x 4 bytes" in IMAGENET
+    assert f"{total.activation_bytes / 2**20:.1f} MiB per image" in IMAGENET
+    rows = re.findall(r"^\| ([\d,]+)[^|]* \| ([\d.e]+) \| ([\d.]+) h \| ([\d.]+) h \|$", IMAGENET, re.MULTILINE)
+    assert len(rows) == 3
+    for speed, operations, eight, many in rows:
+        speed = int(speed.replace(",", ""))
+        assert float(operations) == pytest.approx(6 * total.multiply_adds * speed, rel=0.02)
+        for gpus, hours in ((8, eight), (32, many)):
+            assert float(hours) == pytest.approx(recipe.epochs * images / (gpus * speed) / 3600, abs=0.06)
+
+
+@pytest.mark.parametrize("net", ["highway50_imagenette_a3", "resnet50_imagenette_a3"])
+def test_the_losses_of_a3_in_small_are_those_of_its_logs(net):
+    rows = re.findall(rf"^\| `{net}` \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", IMAGENET, re.MULTILINE)
+    log = read_log(ROOT / "zoo" / "runs" / "imagenette" / net / "1" / "log.csv")
+    assert [int(epoch) for epoch, *_ in rows] == [1, 5, 10, 20]
+    for epoch, *shown in rows:
+        measured = log[int(epoch) - 1]
+        losses = [f"{measured[column]:.4f}" for column in ("train_loss", "test_loss")]
+        assert shown == [*losses, f"{100 * measured['test_accuracy']:.2f}"]
+
+
+ROOT = Path(__file__).parents[1]
+RELIABILITY = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+
+
+def test_counts_of_the_fuzzers_are_those_of_the_log():
+    log = (ROOT / "tests" / "logs" / "fuzz.txt").read_text("utf-8")
+    by_file, weights = {}, Counter()
+    for name, ending, count in re.findall(r"^(\S+) +(refused|usable|identical) +(\d+)$", log, re.MULTILINE):
+        if "." in name:
+            by_file.setdefault(name, {})[ending] = int(count)
+        else:
+            weights[ending] += int(count)
+    assert sum(weights.values()) == 2000 and len(by_file) == 6
+    assert f"| 2000 | {weights['refused']} refused, {weights['identical']} bit-identical |" in RELIABILITY
+    for name, ends in by_file.items():
+        assert sum(ends.values()) == 2000
+        assert f"| altered `{name}` | 2000 | {ends['refused']} refused, {ends['usable']} usable |" in RELIABILITY
+    assert log.count(" 0 defects") == 2
+
+
+def test_every_test_named_is_there():
+    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", RELIABILITY)
+    assert len(named) > 15
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / file).read_text("utf-8"), f"{file}::{name}"
+
+
+def test_numbers_of_the_simulated_day_are_those_of_the_log():
+    log = (ROOT / "tests" / "logs" / "endurance.txt").read_text("utf-8")
+    patterns = (
+        r"(\d+) steps in (\d+) epochs",
+        r"(\d+) SIGKILL and (\d+) full disks",
+        r"(\d+) jumps of clocks",
+        r"end: (\d+) numbers bit-identical",
+        r"memory grew by (-?[\d.]+) MiB, open files by (\d+)",
+    )
+    text = " ".join(RELIABILITY.replace(",", "").split())
+    for pattern in patterns:
+        match = re.search(pattern, log)
+        assert match, pattern
+        for number in match.groups():
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", text), f"{pattern}: {number}"
+
+
+LINKS = runpy.run_path(str(Path(__file__).parent / "site" / "links.py"))
+
+
+@pytest.fixture
+def site(tmp_path):
+    (tmp_path / "use").mkdir()
+    (tmp_path / "a b.png").write_bytes(b"")
+    (tmp_path / "index.html").write_text(
+        '<h2 id="top">x</h2><a href="use/">u</a><a href="use/#gates">g</a><a href="#top">t</a>'
+        '<img src="a%20b.png"><a href="https://keras.io">k</a><link rel="canonical" href="https://keras.io">'
+    )
+    (tmp_path / "use" / "index.html").write_text('<h2 id="gates">x</h2><a href="..">up</a><a href="mailto:a@b">m</a>')
+    return tmp_path
+
+
+def test_a_whole_site(site, capsys):
+    assert LINKS["faults"](site) == ([], 5, 2)
+    assert LINKS["main"]([str(site)]) == 0
+    assert "2 pages, 5 links inside, 0 broken; 2 links to other sites" in capsys.readouterr().out
+
+
+def test_links_from_the_root_of_the_address(site, capsys, monkeypatch):
+    monkeypatch.setenv("SITE_URL", "https://me.github.io/net/")
+    (site / "404.html").write_text('<a href="/net/use/#gates">g</a><a href="/net/">n</a>')
+    assert LINKS["main"]([str(site)]) == 0
+    (site / "404.html").write_text('<a href="/use/">u</a><a href="/net/nowhere/">n</a>')
+    assert LINKS["main"]([str(site)]) == 1
+    errors = capsys.readouterr().err
+    assert "/use/: not below /net/, where the site is" in errors and "/net/nowhere/: no such page" in errors
+
+
+@pytest.mark.parametrize(
+    ("html", "fault"),
+    [
+        ('<a href="nowhere/">', "nowhere/: no such page or file"),
+        ('<a href="../index.html#end">', "../index.html#end: no such anchor"),
+        ('<img src="c.png">', "c.png: no such page or file"),
+        ('<script src="https://example.org/x.js"></script>', "fetched from elsewhere: https://example.org/x.js"),
+        ('<link rel="stylesheet" href="//example.org/x.css">', "fetched from elsewhere"),
+    ],
+)
+def test_what_is_broken(site, capsys, html, fault):
+    (site / "use" / "index.html").write_text(html)
+    (site / "index.html").write_text('<a id="top" href="#top">')
+    assert LINKS["main"]([str(site)]) == 1
+    assert fault in capsys.readouterr().err
+
+
+yaml = pytest.importorskip("yaml")
+FILE = Path(__file__).parents[1] / "CITATION.cff"
+# Of https://github.com/citation-file-format/citation-file-format, schema 1.2.0, which allows no others.
+ALLOWED = {
+    *("abstract", "authors", "cff-version", "commit", "contact", "date-released", "doi", "identifiers", "keywords"),
+    *("license", "license-url", "message", "preferred-citation", "references", "repository", "repository-artifact"),
+    *("repository-code", "title", "type", "url", "version"),
+}
+REQUIRED_OF_REFERENCES = {"authors", "title", "type"}
+TYPES = {"conference-paper", "article", "generic", "software", "report"}  # those of the schema's list that fit
+
+
+def test_the_citation_file_is_valid():
+    citation = yaml.safe_load(FILE.read_text("utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys() <= ALLOWED
+    assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
+    assert (citation["version"], citation["license"], citation["title"]) == (
+        kh.__version__,
+        "Apache-2.0",
+        "keras_highway",
+    )
+    for entry in (citation, *citation["references"]):
+        assert entry["authors"], entry["title"]
+        for author in entry["authors"]:
+            assert author.keys() in ({"name"}, {"family-names", "given-names"})
+            assert all(isinstance(value, str) and value for value in author.values())
+    for entry in citation["references"]:
+        assert entry.keys() >= REQUIRED_OF_REFERENCES and entry["type"] in TYPES
+        assert isinstance(entry["year"], int)
+    assert len(set(citation["keywords"])) == len(citation["keywords"])
+
+
+def test_the_papers_are_those_of_the_cards():
+    from keras_highway.weights import card
+
+    titles = {entry["title"] for entry in yaml.safe_load(FILE.read_text("utf-8"))["references"]}
+    assert all(any(title in text for text in card._PAPERS.values()) for title in titles)

@@ -11,8 +11,7 @@ from miniatures import batch, miniature
 import keras_highway as kh
 from keras_highway import analysis
 from keras_highway.analysis import BlockTrace, plot_gates, plots, trace
-from keras_highway.analysis.plots import WIDTH, new_figure, write
-from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
+from keras_highway.analysis.plots import WIDTH, Curve, draw_training, new_figure, training_axes, write
 from keras_highway.cli import main
 from keras_highway.variants import VARIANTS
 from training.figure4 import mark_break

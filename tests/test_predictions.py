@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway.data.pixels import PixelRange
+from keras_highway.data.transforms import PixelRange
 from keras_highway.weights import files as weights_file
 
 

@@ -392,7 +392,7 @@ RELAY = """<script>addEventListener("load", () => {
 def test_nothing_to_report_on_is_refused(change):
     images = np.zeros((change.get("count", 4), 28, 28, 1), "uint8")
     labels = change.get("labels", np.zeros(len(images), "int64"))
-    with pytest.raises(ValueError, match=r"needs images, a label for each, and at least one sample\. Received"):
+    with pytest.raises(ValueError, match="needs images"):
         make_report(None, (images, labels), "none", samples=change.get("samples"))
 
 
@@ -410,6 +410,6 @@ def test_a_report_counts_parameters_as_cost_does():
 def test_a_report_needs_class_numbers_and_a_name_for_each():
     model = miniature("dense_stack")
     x = batch(model, 3)
-    for labels, message in (([0, 1, 2], "a name for each label"), (list("abc"), "class numbers")):
+    for labels, message in (([0, 1, 2], "a name for each class"), (list("abc"), "class numbers")):
         with pytest.raises(ValueError, match=message):
             make_report(model, (x, np.array(labels)), "t", classes=["a", "b"])

@@ -16,8 +16,8 @@ import keras_highway as kh
 from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.cli.images import _compared
-from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import load_dataset
+from keras_highway.data.photographs import relabelled
 from keras_highway.data.transforms import CLASSES
 from keras_highway.predictions import find_classifier
 from keras_highway.tasks import metric_name

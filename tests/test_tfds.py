@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_highway.data.tfds_sets import tfds_test_set
+from keras_highway.data.photographs import tfds_test_set
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.loop import train
@@ -158,9 +158,9 @@ def test_it_trains(prepared, tmp_path):
 
 
 def test_sets_that_are_not_prepared_or_unknown(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"not prepared striped.*nothing is downloaded"):
+    with pytest.raises(FileNotFoundError, match="not prepared striped"):
         open_source(RECIPE, tmp_path)
-    with pytest.raises(ValueError, match="knows no set of that name"):
+    with pytest.raises(ValueError, match="has no set"):
         open_source(dataclasses.replace(RECIPE, data="tfds:no_such_set"), tmp_path)
 
 
@@ -227,12 +227,12 @@ def test_images_without_labels_are_not_tested_on(tmp_path):
     recipe = made(HeldBack, tmp_path)
     with pytest.raises(ValueError, match=r"tfds:held_back needs the splits train and, with labels, test or validation"):
         open_source(recipe, tmp_path)
-    with pytest.raises(ValueError, match="held_back has no labelled images to test on"):
+    with pytest.raises(ValueError, match="held_back must have a labelled split"):
         tfds_test_set("held_back", str(tmp_path), 3)
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"), [(ScalarLabel, "`label` must .* ClassLabel"), (TensorImage, "`image` .* Image")]
+    ("kind", "message"), [(ScalarLabel, "a ClassLabel `label`"), (TensorImage, "an Image `image`")]
 )
 def test_features_of_other_kinds(tmp_path, kind, message):
     recipe = made(kind, tmp_path)
@@ -242,5 +242,5 @@ def test_features_of_other_kinds(tmp_path, kind, message):
 
 
 def test_an_unknown_version(prepared):
-    with pytest.raises(ValueError, match=r"knows no set of that name: .*Received: 'striped:9\.9\.9'"):
+    with pytest.raises(ValueError, match=r"has no set 'striped:9\.9\.9'"):
         tfds_test_set("striped:9.9.9", str(prepared), 3)

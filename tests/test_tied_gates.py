@@ -10,8 +10,7 @@ from miniatures import MINIATURES, batch, miniature, numpy
 from keras_highway.analysis import blocks, lesion, rewire, trace, trim
 from keras_highway.analysis.cost import cost
 from keras_highway.analysis.gates import gate_bias
-from keras_highway.analysis.lesions import lesion_curve
-from keras_highway.analysis.trim import without
+from keras_highway.analysis.lesions import lesion_curve, without
 from keras_highway.layers import BasicBlock, HighwayDense, HighwayDenseStack
 from keras_highway.models.builder import build
 from keras_highway.specs import override
@@ -159,8 +158,8 @@ def _size(family):
 def test_a_full_block_needs_both_logits():
     x = array(2, 5)
     block = HighwayDense(gate="tied", gating="full", name="lonely")
-    for gate, received in ((None, "None"), (x, "1 tensor"), ([x], "1 tensor"), ([x, x, x], "3 tensors")):
-        with pytest.raises(ValueError, match=f"'lonely' has gate='tied' and needs the logits of both.*gate={received}"):
+    for gate, received in ((None, "None"), (x, "1 tensors"), ([x], "1 tensors"), ([x, x, x], "3 tensors")):
+        with pytest.raises(ValueError, match=f"needs the logits of 2.*{received}"):
             block(x, gate=gate)
     t, c = array(2, 5, seed=1), array(2, 5, seed=2)
     signals = block.signals(x, (t, c))
@@ -176,8 +175,8 @@ def test_a_full_block_in_half_precision():
 
 
 def test_specs_that_are_refused():
-    with pytest.raises(ValueError, match=r"gate='tied' needs a gating that learns a gate. Received: gating='residual'"):
-        override(VARIANTS["highway_fc10"], gate="tied", gating="residual")
+    with pytest.raises(ValueError, match="'tied' needs a gating that learns a gate"):
+        build(override(VARIANTS["highway_fc10"], gate="tied", gating="residual"))
     with pytest.raises(ValueError, match=r"gate='same' or 'tied' without stochastic depth.*Received: gate='channel'"):
         build(override(MINIATURES["dense_stack"], scanned=True, gate="channel"))
     with pytest.raises(ValueError, match=r"`gate` must be one of 'same', 'tied'. Received: gate='low_rank'"):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_highway.data.class_folders import ANNOTATIONS
 from keras_highway.data.images import load_image
-from keras_highway.data.photographs import folder_test_set
+from keras_highway.data.photographs import ANNOTATIONS, folder_test_set
 from keras_highway.data.transforms import TRANSFORMS, imagenet_classes
 from keras_highway.training import loop, shards
 from keras_highway.training.data.samples import Shard
@@ -108,16 +107,13 @@ LISTED = "".join(f"{file}\t{name}\n" for file, name in ROWS)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a.JPEG\n", r"val_annotations.txt, line 1, must be an image's file name, .* a tab and its class.*'a.JPEG'"),
-        ("a.JPEG\t\n", "line 1, must be"),
-        ("a.JPEG\tn01443537\nz.JPEG\tn01629819\n", r"Received: b.JPEG, without a class, and 3 others"),
-        (
-            f"{LISTED}Z.JPEG\tn01443537\n",
-            r"the images in .*images, all and no others. Received: Z.JPEG, not there, and 0",
-        ),
-        (f"{LISTED}a.JPEG\tn01443537\n", r"line 5, must be .*, which no line before has, .*Received: 'a.JPEG"),
-        ("", "Received: a.JPEG, without a class, and 3 others"),
-        (LISTED.encode("utf-16"), r"val_annotations.txt must be UTF-8: .*0xff in position 0"),
+        ("a.JPEG\n", "its name, a tab, its class"),
+        ("a.JPEG\t\n", "its name, a tab, its class"),
+        ("a.JPEG\tn01443537\nz.JPEG\tn01629819\n", "and no others"),
+        (f"{LISTED}Z.JPEG\tn01443537\n", "and no others"),
+        (f"{LISTED}a.JPEG\tn01443537\n", "a UTF-8 line for each image"),
+        ("", "a UTF-8 line for each image"),
+        (LISTED.encode("utf-16"), "UTF-8"),
         (b"a" * (2**24 + 1), "val_annotations.txt is larger than"),
     ],
 )
@@ -156,7 +152,7 @@ def test_images_that_were_moved_to_sub_folders_count_not_the_list(archive, left)
 def test_a_list_that_is_missing_is_named(archive):
     (archive / "val" / ANNOTATIONS).unlink()
     for read in (lambda: open_source(recipe(), archive), lambda: folder_test_set(archive, 2)):
-        with pytest.raises(ValueError, match=r"val holds images/\* and no val_annotations.txt, the list of their"):
+        with pytest.raises(ValueError, match="one sub-folder per class, or val_annotations"):
             read()
 
 

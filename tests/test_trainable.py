@@ -137,7 +137,7 @@ def test_a_model_with_a_compile_of_its_own_is_left_alone():
     net = tiny()
     model = Own(net.input, net.output)
     model.compile("sgd", strength=2)
-    with pytest.raises(ValueError, match="has a compile\\(\\) of its own"):
+    with pytest.raises(ValueError, match="has its own compile"):
         kh.freeze(model)
     assert trained(model) == {*OWN}
 
@@ -148,7 +148,7 @@ def test_an_optimizer_made_of_a_function_is_left_alone():
 
     model = tiny()
     model.compile(keras.optimizers.SGD(rate), "sparse_categorical_crossentropy")
-    with pytest.raises(ValueError, match="made of a function cannot be made again"):
+    with pytest.raises(ValueError, match="made of a function cannot be copied"):
         kh.freeze(model)
     assert trained(model) == {*OWN}
 

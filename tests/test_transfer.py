@@ -1,11 +1,19 @@
 """features, reset_classifier, freeze."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
+from keras import layers
+from miniatures import MINIATURES, miniature, numpy, replace_variants
 
 import keras_highway as kh
 from keras_highway._support.keras_models import without_values
+from keras_highway.models.char_lm import build_char_lm
+from keras_highway.specs import override
+from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.weights import files as weights_file
 
 X = np.random.default_rng(0).random((2, 64, 64, 3), "float32")
 
@@ -47,7 +55,7 @@ def test_features_of_some_stages_share_the_layers():
 
 
 def test_features_refuse_what_is_not_there():
-    with pytest.raises(ValueError, match="no stage 'stage5'"):
+    with pytest.raises(ValueError, match="must be one or more of stage1"):
         kh.features(tiny(), stages=("stage5",))
     with pytest.raises(ValueError, match="not convolutional"):
         kh.features(kh.create_model("highway_fc10", depth=3))
@@ -149,7 +157,7 @@ def test_unfrozen_weights_of_a_compiled_model_are_trained():
 
 def test_freeze_of_a_model_without_a_head_is_an_error():
     model = tiny(include_top=False)
-    with pytest.raises(ValueError, match=r"no layer 'head'.*until="):
+    with pytest.raises(ValueError, match=r"a layer 'head'.*until="):
         kh.freeze(model)
     assert trainable(model)
     kh.freeze(model, until="stage4")
@@ -199,8 +207,8 @@ def test_rates_by_layer_groups():
     }
     whole = change(keras.optimizers.SGD(1.0))
     actual = change(keras.optimizers.MultiOptimizer(lambda weight: own[weight.path]))
-    for name, layers in groups.items():
-        for weight in (w for layer in layers for w in layer.trainable_weights):
+    for name, group in groups.items():
+        for weight in (w for layer in group for w in layer.trainable_weights):
             np.testing.assert_allclose(actual[weight.path], rates[name] * whole[weight.path], rtol=1e-3, atol=1e-6)
 
 
@@ -259,3 +267,151 @@ def test_a_rewired_model_is_taken_apart_as_it_is():
     expected = kh.analysis.trace(short, X)["stage2_block1"].y
     np.testing.assert_allclose(np.array(pyramid.model(X)["stage2"]), expected, atol=1e-6)
     np.testing.assert_array_equal(np.array(kh.features(net, "stage2").model(X)["stage2"]).shape, expected.shape)
+
+
+SMALL = {"blocks": (2, 1, 1), "widths": (4, 8, 8), "stem_width": 4, "classes": 3, "input_shape": (32, 32, 3)}
+
+
+def image_net(**options):
+    return kh.create_model("highway20", **{**SMALL, **options})
+
+
+def language_model():
+    small = {"kernels": (1, 2), "filters": (3, 5), "characters": 9, "units": 4, "lstms": 1, "streams": 2}
+    return build_char_lm(replace(LM_VARIANTS["charlm_small_coupled"], **small, classes=11, input_shape=(6,)))
+
+
+def dense_net(**options):
+    x = inputs = keras.Input((6,))
+    for name in ("b1", "b2"):
+        x = kh.layers.HighwayDense(name=name, **options)(x)
+    return keras.Model(inputs, layers.Dense(3, name="head")(x))
+
+
+NETS = {
+    "conv": image_net,
+    "low_rank": lambda: image_net(gate="low_rank", gate_rank=2),
+    "bottleneck": lambda: kh.create_model(
+        "highway50", blocks=(2, 1, 1, 1), widths=(4, 4, 4, 4), classes=3, input_shape=(32, 32, 3)
+    ),
+    "dense": dense_net,
+    "dense_full_low_rank": lambda: dense_net(gating="full", gate="low_rank", gate_rank=2),
+    "stack": lambda: kh.create_model("highway_fc1000", depth=4, units=5, input_shape=(4, 4, 1)),
+}
+
+
+def trained_by(model):
+    return [v.path for v in model.trainable_weights]
+
+
+def copies(model, tmp_path):
+    model.save(tmp_path / "net.keras")
+    yield keras.models.load_model(tmp_path / "net.keras")
+    yield keras.models.clone_model(model)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_copies_of_a_frozen_net_train_what_it_trains(name, tmp_path):
+    model = NETS[name]()
+    everything = len(model.trainable_weights)
+    kh.freeze(model)
+    assert len(model.trainable_weights) == 2  # kernel and bias of the head
+    for copy in copies(model, tmp_path):
+        assert len(copy.weights) == len(model.weights) and len(copy.trainable_weights) == 2
+        for layer in copy.layers:
+            layer.trainable = True  # nothing is frozen for good
+        assert len(copy.trainable_weights) == everything
+
+
+def test_copies_of_a_frozen_language_model_train_nothing(tmp_path):
+    model = language_model()
+    model.trainable = False
+    for copy in copies(model, tmp_path):
+        assert not copy.trainable_weights and copy.weights
+
+
+def test_a_net_without_a_block_is_as_frozen():
+    model = image_net()
+    kh.freeze(model)
+    assert len(kh.analysis.without(model, ["stage1_block2"]).trainable_weights) == 2
+
+
+@pytest.mark.slow
+def test_training_a_copy_moves_nothing_that_is_frozen(tmp_path):
+    """Neither weights nor moving averages: batch normalization asks its own layer."""
+    model = image_net()
+    kh.freeze(model)
+    x = np.random.default_rng(0).random((8, 32, 32, 3), "float32")
+    for copy in copies(model, tmp_path):
+        before = {v.path: np.array(v) for v in copy.weights}
+        copy.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+        copy.fit(x, np.arange(8) % 3, batch_size=4, verbose=0)
+        moved = {v.path for v in copy.weights if not np.array_equal(before[v.path], np.array(v))}
+        assert moved == set(trained_by(copy)) and len(moved) == 2
+
+
+@pytest.mark.more
+def test_a_compiled_frozen_net_keeps_its_optimizers_state(tmp_path, recwarn):
+    model = image_net()
+    kh.freeze(model)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(np.ones((4, 32, 32, 3), "float32"), np.zeros(4), verbose=0)
+    model.save(tmp_path / "net.keras")
+    loaded = keras.models.load_model(tmp_path / "net.keras")
+    assert not [w for w in recwarn if "optimizer" in str(w.message)]
+    for ours, theirs in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(np.array(ours), np.array(theirs))
+
+
+IMAGES = np.random.default_rng(0).normal(size=(2, 32, 32, 1)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A network of three channels, the name of its variant and its weight file."""
+    name, patch, small = "small", pytest.MonkeyPatch(), {"blocks": (1, 1)}
+    variants = {**VARIANTS, name: override(MINIATURES["conv_net"], name=name, **small)}
+    replace_variants(patch, variants)
+    model = miniature("conv_net", input_shape=(32, 32, 3), **small)
+    path = tmp_path_factory.mktemp("weights") / "model.weights.h5"
+    weights_file.save(model, path, name, model.output_shape[-1])
+    yield model, name, path
+    patch.undo()
+
+
+def with_channels(trained, channels):
+    _, name, path = trained
+    return kh.create_model(name, weights=path, input_shape=(32, 32, channels), classifier_activation=None)
+
+
+@pytest.mark.parametrize("channels", [1, 6])
+def test_a_grey_image_gives_the_logits_of_its_three_equal_channels(trained, channels):
+    expected = numpy(trained[0](np.repeat(IMAGES, 3, -1)))
+    actual = numpy(with_channels(trained, channels)(np.repeat(IMAGES, channels, -1)))
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 6])
+def test_the_kernels_are_timms(trained, channels):
+    """timm's `adapt_input_conv`, by hand."""
+    kernel = np.asarray(numpy(trained[0].get_layer("stem").weights[0]))
+    red, green, blue = (kernel[:, :, [c]] for c in range(3))
+    kernels = {
+        1: [red + green + blue],
+        2: [red * 1.5, green * 1.5],
+        4: [0.75 * k for k in (red, green, blue, red)],
+        6: [0.5 * k for k in (red, green, blue) * 2],
+    }[channels]
+    model = with_channels(trained, channels)
+    np.testing.assert_allclose(
+        numpy(model.get_layer("stem").weights[0]), np.concatenate(kernels, axis=2), rtol=1e-5, atol=1e-7
+    )
+    for actual, expected in zip(model.weights[1:], trained[0].weights[1:], strict=True):
+        np.testing.assert_array_equal(numpy(actual), numpy(expected))
+
+
+def test_a_net_of_grey_images_sees_colours():
+    digits = np.random.default_rng(0).random((2, 28, 28, 1)).astype("float32")
+    model = kh.load("mnist10_w16.tvdn", input_shape=(28, 28, 3))
+    expected = numpy(kh.load("mnist10_w16.tvdn")(digits))
+    np.testing.assert_allclose(numpy(model(np.repeat(digits, 3, -1))), expected, atol=1e-5)

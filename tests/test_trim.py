@@ -21,10 +21,10 @@ from keras_highway.analysis import (
     trim_curve,
     without,
 )
+from keras_highway.analysis.lesions import ORDERS
 from keras_highway.analysis.scores import Scorer
-from keras_highway.analysis.trim import ORDERS
 
-trimming = importlib.import_module("keras_highway.analysis.trim")  # `analysis.trim` is the function
+trimming = importlib.import_module("keras_highway.analysis.lesions")  # `analysis.trim` is the function
 
 
 def labelled(model, n=12):
@@ -162,10 +162,10 @@ def test_a_comparison_counts_pairs():
     comparison = compare(model, plans, (x, labels), batch_size=7)
     lost, gained = by_hand(model, plans, x, labels)
     assert comparison.lost.tolist() == lost and comparison.gained.tolist() == gained and max(lost) > 0
-    np.testing.assert_allclose(comparison.cost, comparison.accuracy[0] - comparison.accuracy, atol=1e-12)
+    np.testing.assert_allclose(comparison.paired.cost, comparison.accuracy[0] - comparison.accuracy, atol=1e-12)
     for i, (a, b) in enumerate(zip(lost, gained, strict=True)):
         differences = np.array([1] * a + [-1] * b + [0] * (30 - a - b))
-        assert comparison.standard_error[i] == pytest.approx(differences.std() / np.sqrt(30))
+        assert comparison.paired.standard_error[i] == pytest.approx(differences.std() / np.sqrt(30))
     scores = score(model, plans, (x, labels), batch_size=7)
     np.testing.assert_array_equal(scores.accuracy, comparison.accuracy)
     np.testing.assert_array_equal(scores.loss, comparison.loss)
@@ -176,9 +176,9 @@ def test_the_bound_holds_as_often_as_stated():
     rng = np.random.default_rng(0)
     draws = rng.multinomial(500, (0.03, 0.02, 0.95), 4000)
     zeros = np.zeros(4000)
-    bound = Comparison(zeros, zeros, 500, draws[:, 0], draws[:, 1], 500).highest_cost(0.95)
+    bound = Comparison(zeros, zeros, 500, draws[:, 0], draws[:, 1], 500).paired.highest_cost(0.95)
     assert 0.94 <= (bound >= 0.01).mean() <= 0.97
-    none = Comparison(zeros, zeros, 500, np.zeros(1), np.zeros(1), 500).highest_cost(0.95)
+    none = Comparison(zeros, zeros, 500, np.zeros(1), np.zeros(1), 500).paired.highest_cost(0.95)
     assert 0.002 < none[0] < 0.01  # 500 samples that agree prove that little
 
 
@@ -203,7 +203,7 @@ def test_with_confidence_depth_stops_at_the_first_that_may_cost_more():
     for budget in (0.0, 0.05, 0.3, 1.0):
         small = trim(model, (x, labels), budget, choose_on=(x, labels), confidence=0.9)
         plans = [dict.fromkeys(small.curve.removed[:k]) for k in range(6)]
-        within = compare(model, plans, (x, labels)).highest_cost(0.9) <= budget
+        within = compare(model, plans, (x, labels)).paired.highest_cost(0.9) <= budget
         assert len(small.removed) == (1 + [*within[1:], False].index(False)) - 1
         assert len(small.removed) <= len(trim(model, (x, labels), budget).removed)
     assert len(small.removed) == 5

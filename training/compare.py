@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from keras_highway._support.files import read_log
-from keras_highway.analysis.plots import write
-from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
+from keras_highway.analysis.plots import Curve, draw_training, training_axes, write
 from keras_highway.tasks import IMAGES
 
 LINES = {"train": ":", "test": "-"}

@@ -15,8 +15,7 @@ import keras_highway as kh
 from keras_highway import analysis
 from keras_highway._support.keras_models import position_of
 from keras_highway._support.numerics import rank_of
-from keras_highway.analysis.plots import SMALL, write
-from keras_highway.analysis.plots_curves import draw_depth
+from keras_highway.analysis.plots import SMALL, draw_depth, write
 from keras_highway.weights import registry
 
 NET = "highway_fc50_tanh.tvdn"
@@ -119,7 +118,8 @@ def _plans(gone):
 
 def _cost(comparison, i) -> dict:
     """Cost of plan `i`, which removes `i` blocks."""
-    return {"blocks": i, "cost": float(comparison.cost[i]), "standard_error": float(comparison.standard_error[i])}
+    pairs = comparison.paired
+    return {"blocks": i, "cost": float(pairs.cost[i]), "standard_error": float(pairs.standard_error[i])}
 
 
 def _tuned(gone, train, test, seed) -> np.ndarray:

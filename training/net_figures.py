@@ -8,11 +8,10 @@ import numpy as np
 
 from keras_highway import analysis
 from keras_highway.analysis.gates import GateActivity, Routing
-from keras_highway.analysis.graph import stages as stages_of
 from keras_highway.analysis.trace import BlockTrace
+from keras_highway.analysis.trace import stages as stages_of
 from keras_highway.applications import load
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.specs import NetSpec
+from keras_highway.specs import NetSpec, initial_gate_bias
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
 

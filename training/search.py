@@ -27,8 +27,7 @@ import numpy as np
 
 from keras_highway._support.files import atomic_write, atomic_write_json, read_log
 from keras_highway._support.terminal import did_you_mean
-from keras_highway.analysis.plots import new_figure, write
-from keras_highway.analysis.plots_curves import Curve, draw_training
+from keras_highway.analysis.plots import Curve, draw_training, new_figure, write
 from keras_highway.tasks import IMAGES
 from keras_highway.training.recipe import Recipe, changed
 from keras_highway.training.recipes import RECIPES, tiny

@@ -63,9 +63,6 @@ def tensorflow() -> Any:
     To be called before anything of TensorFlow or TensorFlow Datasets is read:
     with its first operation TensorFlow takes the GPUs that it sees. What the
     user's own program has used of it before stays as it is.
-
-    Raises:
-        ImportError: If it is not installed.
     """
     import keras  # here: commands that only list do not wait for it; not below, where its errors are its own
 
@@ -105,11 +102,7 @@ def only_public(package: str, modules: tuple[str, ...] = (), lazy: tuple[str, ..
 
 
 def scope_of(model: Any) -> contextlib.AbstractContextManager[Any]:
-    """Return the scope that a model was made in, or a context that does nothing.
-
-    Raises:
-        ValueError: If the scope of another strategy is open.
-    """
+    """Return the scope that a model was made in, or a context that does nothing."""
     import keras
 
     if keras.config.backend() != "tensorflow":

@@ -25,11 +25,6 @@ def fuses_batch_norm(x, axis: int, synchronized: bool = False) -> bool:
     that XLA compiles: it makes the variance of this operation as
     `mean(x²) - mean(x)²`, 4 % wrong in float32 where the mean is 100 standard
     deviations, and fuses Keras's operations anyway.
-
-    Args:
-        x: Tensor.
-        axis: Int, the axis of the channels.
-        synchronized: Whether statistics are over all replicas.
     """
     if keras.backend.backend() != "tensorflow" or len(x.shape) != 4:
         return False
@@ -148,13 +143,6 @@ def is_product(x: Any, kernel_shape: Sequence[int], strides: Sequence[int], padd
     """Whether `product` convolves more quickly; on TensorFlow only.
 
     Called while a function is traced, as `fuses_batch_norm`.
-
-    Args:
-        x: Tensor, images.
-        kernel_shape: Ints `(height, width, inputs, filters)`.
-        strides: Pair of ints.
-        padding: `"valid"` or `"same"`.
-        data_format: As in `keras.layers.Conv2D`.
     """
     if keras.backend.backend() != "tensorflow" or data_format != "channels_last":
         return False
@@ -190,18 +178,7 @@ def has_bfloat16() -> bool:
 
 
 def product(x: Any, kernel: Any, strides: Sequence[int], padding: str) -> Any:
-    """Convolve images as `keras.ops.conv` does, by a product of matrices; see `is_product`.
-
-    Args:
-        x: Tensor of shape `(batch, height, width, inputs)`.
-        kernel: Tensor of shape `(height, width, inputs, filters)`, of `x`'s dtype.
-        strides: Pair of ints.
-        padding: `"valid"`, or `"same"` where strides are 1 or the kernel is
-            a single pixel.
-
-    Returns:
-        A tensor of shape `(batch, height, width, filters)` and `x`'s dtype.
-    """
+    """Convolve images as `keras.ops.conv` does, by a product of matrices; see `is_product`."""
     import tensorflow as tf
 
     height, width, channels, filters = kernel.shape

@@ -14,11 +14,7 @@ Activation = str | Mapping[str, Any] | Callable[..., Any] | None  # what `keras.
 
 
 def checked_data_format(value: str | None) -> str:
-    """Return `"channels_last"` or `"channels_first"`; for `None`, Keras's setting.
-
-    Raises:
-        ValueError: If it is another word.
-    """
+    """Return `"channels_last"` or `"channels_first"`; for `None`, Keras's setting."""
     data_format = keras.config.image_data_format() if value is None else value
     if data_format not in ("channels_last", "channels_first"):
         raise ValueError(f"`data_format` must be 'channels_last' or 'channels_first'. Received: data_format={value!r}")
@@ -51,22 +47,12 @@ def channels_last() -> Iterator[None]:
 
 
 def input_in(model: keras.Model, layer: keras.layers.Layer) -> Any:
-    """Return the input of a layer in one model: a Keras tensor or a list of them.
-
-    Args:
-        model: A functional or sequential model.
-        layer: One of its layers, which other models may share.
-    """
+    """Return the input of a layer in one model: a Keras tensor or a list of them."""
     return _alone(_node(model, layer).input_tensors)
 
 
 def output_in(model: keras.Model, layer: keras.layers.Layer) -> Any:
-    """Return the output of a layer in one model: a Keras tensor or a list of them; of several calls, the last.
-
-    Args:
-        model: A functional or sequential model.
-        layer: One of its layers, which other models may share.
-    """
+    """Return the output of a layer in one model: a Keras tensor or a list of them; of several calls, the last."""
     return _alone(_node(model, layer).output_tensors)
 
 
@@ -100,11 +86,6 @@ def scale_losses_as(model: keras.Model, dtype: Any) -> None:
     Keras wraps the optimizer in a `LossScaleOptimizer` where the model's own
     policy is `"mixed_float16"`, and a functional model has the global one,
     whatever its layers'. Without it the small gradients of float16 are zero.
-
-    Args:
-        model: A functional model; inputs and layers are as before.
-        dtype: Dtype policy of its layers, or another model, whose policy it
-            gets. Other policies change nothing.
     """
     policy = dtype.dtype_policy if isinstance(dtype, keras.Model) else keras.dtype_policies.get(dtype)
     if policy.name == "mixed_float16":
@@ -120,15 +101,6 @@ def without_values(function: Callable[[], _Result]) -> _Result:
     In a thread of its own: Keras notes variables without values by thread and,
     at the end of its next scope in that thread, gives all of them values. What
     else it keeps by thread, e.g. the dtype policy, has its default there.
-
-    Args:
-        function: Takes nothing.
-
-    Returns:
-        What it returns.
-
-    Raises:
-        Exception: What it raises.
     """
 
     def called():

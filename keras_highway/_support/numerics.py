@@ -14,11 +14,7 @@ _NEVER = 2**31 - 1  # a rank that is not below any k
 
 
 def loses_sums(dtype) -> bool:
-    """Whether the derivative of a broadcast is summed in this dtype, which loses most of a long sum of like terms.
-
-    Args:
-        dtype: A dtype or its name.
-    """
+    """Whether the derivative of a broadcast is summed in this dtype, which loses most of a long sum of like terms."""
     return keras.backend.standardize_dtype(dtype) in _LOSSY_BROADCAST.get(keras.backend.backend(), ())
 
 
@@ -33,13 +29,6 @@ def rank_of(labels, scores):
     Of equal scores the first class counts as the likelier, as an arg-max has
     it. A label is not among any number of classes where a score is NaN or its
     own is infinite: a softmax of such scores is NaN, too.
-
-    Args:
-        labels: Integers `(...)`, from 0 and below the number of classes.
-        scores: Logits or probabilities `(..., classes)`.
-
-    Returns:
-        An int32 tensor `(...)`.
     """
     scores, labels = ops.convert_to_tensor(scores), ops.cast(labels, "int32")[..., None]
     own = ops.take_along_axis(scores, labels, axis=-1)
@@ -50,15 +39,7 @@ def rank_of(labels, scores):
 
 
 def with_rows(x: Any, rows: int):
-    """Return a tensor with a checked number of rows; TensorFlow checks it when the graph runs.
-
-    Args:
-        x: Tensor `(rows, ...)`.
-        rows: Int, how many it must have.
-
-    Raises:
-        tensorflow.errors.InvalidArgumentError: On TensorFlow, if it has others.
-    """
+    """Return a tensor with a checked number of rows; TensorFlow checks it when the graph runs."""
     if x.shape[0] is not None or keras.backend.backend() != "tensorflow":
         return x  # elsewhere shapes are known before a step runs
     import tensorflow as tf
@@ -67,18 +48,7 @@ def with_rows(x: Any, rows: int):
 
 
 def input_gradient(function: Callable, x):
-    """Return the derivative of the sum of a function's values with respect to its input.
-
-    Args:
-        function: Function from a tensor to a tensor.
-        x: Array or tensor, floating point.
-
-    Returns:
-        A tensor of the shape of `x`.
-
-    Raises:
-        ValueError: On other backends than TensorFlow, JAX and PyTorch.
-    """
+    """Return the derivative of the sum of a function's values with respect to its input."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -150,24 +120,7 @@ def _with_gradient_on_torch(function):
 
 
 def operands(x, h, t, c, dtype) -> tuple[Any, Any, Any, Any]:
-    """Return `mix`'s arguments ready for arithmetic: checked, in one dtype.
-
-    Args:
-        x: As in `mix`.
-        h: As in `mix`.
-        t: As in `mix`.
-        c: As in `mix`.
-        dtype: As in `mix`. The default is at least float32, since `1 - t` and
-            small updates vanish in bfloat16.
-
-    Returns:
-        `(x, h, t, c)` in the dtype; constant gates stay numbers, and `c` is
-        `None` only where it is `1 - t` of a tensor `t`.
-
-    Raises:
-        ValueError: If the shapes of `x` and `h` differ, or `t` or `c` do not
-            broadcast to them.
-    """
+    """Return `mix`'s arguments ready for arithmetic: checked, in one dtype."""
     _check_shapes(x, h, t, c)
     if dtype is None:
         tensors = [v for v in (x, h, t, c) if not _is_number(v) and v is not None]
@@ -248,17 +201,6 @@ def cross_entropy(logits, targets):
     Of finite float32 logits, values and derivative are, up to rounding, those of
     Keras's `sparse_categorical_crossentropy(targets, logits, from_logits=True)`,
     which takes longer for many classes on TensorFlow's CPU (docs/speed.md).
-
-    Args:
-        logits: Floating point `(..., classes)`; computed with in float32.
-        targets: Integers `(...)`, from 0 and below the number of classes,
-            which is not checked.
-
-    Returns:
-        float32 `(...)`.
-
-    Raises:
-        ValueError: If the shapes, where they are known, do not belong together.
     """
     targets = ops.cast(targets, "int32")
     pairs = zip(logits.shape[:-1], targets.shape, strict=False)

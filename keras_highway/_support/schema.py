@@ -324,9 +324,11 @@ def is_whole(number: Any) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool | np.timedelta64)
 
 
-def is_count(number: Any) -> bool:
-    """Whether an argument is a whole number, at least 1."""
-    return is_whole(number) and number >= 1
+def checked_size(number: Any, name: str) -> int:
+    """Return an argument that must be a positive integer."""
+    if not is_whole(number) or number < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={number!r}")
+    return int(number)  # 200 + np.uint8(100) is 44
 
 
 _CONSTANTS = {"true": "True", "false": "False", "null": "None"}  # as JSON has them

@@ -56,11 +56,7 @@ _LINK = re.compile(r"\](?=[(\[:])|\]\Z")
 
 
 def visible(text: object) -> str:
-    """Return text for one line of a terminal; control characters and line feeds are escaped.
-
-    Args:
-        text: Anything; `str` of it.
-    """
+    """Return text for one line of a terminal; control characters and line feeds are escaped."""
     text = str(text)
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
@@ -71,30 +67,18 @@ def visible_lines(text: str) -> str:
 
 
 def visible_json(value: Any) -> str:
-    """Return indented JSON with unescaped letters; characters that are not printable are escaped.
-
-    Args:
-        value: JSON values.
-    """
+    """Return indented JSON with unescaped letters; characters that are not printable are escaped."""
     text = json_text(value, ensure_ascii=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def in_figure(text: object) -> str:
-    """Return text that matplotlib draws unchanged: a `$` does not start a formula.
-
-    Args:
-        text: Anything; `str` of it, made `visible`.
-    """
+    """Return text that matplotlib draws unchanged: a `$` does not start a formula."""
     return visible(text).replace("$", r"\$")
 
 
 def in_markdown(value: Any) -> Any:
-    """Return text that Markdown and HTML show unchanged, on one line and in one cell of a table.
-
-    Args:
-        value: Text, or a dict or list that holds some; other values stay.
-    """
+    """Return text that Markdown and HTML show unchanged, on one line and in one cell of a table."""
     if isinstance(value, dict):
         return {in_markdown(key): in_markdown(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -107,21 +91,13 @@ def in_markdown(value: Any) -> Any:
 
 
 def python_string(text: object) -> str:
-    """Return a printable Python literal of a string, in double quotes, on one line.
-
-    Args:
-        text: Anything; `str` of it.
-    """
+    """Return a printable Python literal of a string, in double quotes, on one line."""
     quoted = (c if c.isprintable() and c not in '"\\' else '\\"' if c == '"' else _escape(c) for c in str(text))
     return f'"{"".join(quoted)}"'
 
 
 def in_code_span(text: object) -> str:
-    """Return code that Markdown shows unchanged, on one line and in one cell of a table.
-
-    Args:
-        text: Anything; `str` of it.
-    """
+    """Return code that Markdown shows unchanged, on one line and in one cell of a table."""
     text = str(text)
     # Within backticks entities are shown as they are: text that would end the span or the cell becomes HTML.
     plain = text.isprintable() and text == text.strip() and text and not {"`", "|"} & set(text)
@@ -146,10 +122,6 @@ def json_text(value: Any, ensure_ascii: bool = True) -> str:
 
     Python's own `NaN` and `Infinity` are refused by most others, and by
     `parse_json`.
-
-    Args:
-        value: What JSON knows: dicts, lists, text, numbers.
-        ensure_ascii: Whether other letters are escaped. Defaults to `True`.
     """
     try:
         return json.dumps(value, indent=2, ensure_ascii=ensure_ascii, allow_nan=False)
@@ -175,11 +147,6 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
     """Return rows in aligned columns, two spaces apart.
 
     What is not printable in a cell is written as its escape.
-
-    Args:
-        headers: Titles of the columns.
-        rows: Cells, one per column.
-        right: Which columns are aligned to the right.
     """
     lines = [tuple(headers), *(tuple(map(visible, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

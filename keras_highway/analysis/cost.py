@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.keras_models import stage_of
-from keras_highway.analysis.graph import is_functional, walk, walk_nested
+from keras_highway.analysis.trace import is_functional, walk, walk_nested
 from keras_highway.layers import (
     Branch,
     ChannelGate,

@@ -7,9 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway.analysis.batches import Moments, batches, samples_of
-from keras_highway.analysis.graph import kept_state, stages
-from keras_highway.analysis.trace import Tracer
+from keras_highway.analysis.trace import Moments, Tracer, batches, kept_state, samples_of, stages
 
 
 class EstimationError(NamedTuple):

@@ -13,9 +13,21 @@ from keras import ops
 
 from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import append
-from keras_highway.analysis.batches import Batch, Moments, batches, check_batch, samples_of
-from keras_highway.analysis.graph import Blocks, blocks, data_format_of, holds_blocks, kept_state, walk, walk_nested
-from keras_highway.analysis.trace import Tracer
+from keras_highway.analysis.trace import (
+    Batch,
+    Blocks,
+    Moments,
+    Tracer,
+    batches,
+    blocks,
+    check_batch,
+    data_format_of,
+    holds_blocks,
+    kept_state,
+    samples_of,
+    walk,
+    walk_nested,
+)
 from keras_highway.gating import get_gating
 from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense
 

@@ -9,12 +9,14 @@ from keras import ops
 
 from keras_highway._support.keras_models import Shape
 from keras_highway._support.numerics import input_gradient, with_gradient
-from keras_highway._support.schema import is_whole
-from keras_highway.analysis.batches import batches, check_batch
-from keras_highway.analysis.graph import (
+from keras_highway._support.schema import checked_size, is_whole
+from keras_highway.analysis.trace import (
     Blocks,
+    Tracer,
+    batches,
     block_names,
     blocks,
+    check_batch,
     data_format_of,
     is_functional,
     kept_state,
@@ -22,11 +24,9 @@ from keras_highway.analysis.graph import (
     walk,
     walk_nested,
 )
-from keras_highway.analysis.trace import Tracer
 from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense, Preprocessing, SharedKernels
-from keras_highway.layers.base import checked_size
 from keras_highway.layers.blocks import ZeroPadProjection
-from keras_highway.models.lora import without_updates
+from keras_highway.models.transfer import without_updates
 
 _CONVOLUTIONS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.SeparableConv2D)
 _POOLING = (keras.layers.MaxPooling2D, keras.layers.AveragePooling2D)

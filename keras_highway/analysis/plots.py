@@ -6,19 +6,22 @@ Every `plot_*` function draws results of an analysis into a new
 raises an ImportError.
 """
 
+import math
 import os
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
 
 from keras_highway._support.terminal import in_figure
+from keras_highway.analysis.estimation import EstimationError
 from keras_highway.analysis.gates import GateActivity, Routing
-from keras_highway.analysis.graph import stages
 from keras_highway.analysis.guided import GuidedGradients, Patches
-from keras_highway.analysis.trace import BlockTrace
+from keras_highway.analysis.lesions import DropCurve, Latency, LesionCurve, ReshuffleCurve, TrimCurve
+from keras_highway.analysis.trace import BlockTrace, stages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,7 +120,6 @@ def spread_gates(traces: Mapping[str, BlockTrace], gate: str, sample: int) -> di
 
 
 def _rows(names: Iterable[str]) -> list[list[str]]:
-    """Return the names by stage, in evenly filled rows of at most `_WRAP`."""
     rows = []
     for members in stages(names).values():
         lines = -(-len(members) // _WRAP)
@@ -134,10 +136,7 @@ def robust_limits(values: np.ndarray) -> tuple[float, float]:
 
 
 def draw_maps(
-    gates: Mapping[str, np.ndarray],
-    label: str,
-    image: Any = None,
-    formats: Mapping[str, str] | None = None,
+    gates: Mapping[str, np.ndarray], label: str, image: Any = None, formats: Mapping[str, str] | None = None
 ) -> Any:
     """Draw the mean over channels of one image-shaped array per block, stages below each other."""
     maps = {name: values.mean(channel_axis((formats or {}).get(name))) for name, values in gates.items()}
@@ -177,33 +176,19 @@ def _stripes(gates: Mapping[str, np.ndarray], outputs: np.ndarray, image: Any, g
 
 
 class Panel(NamedTuple):
-    """A table to draw.
+    """A table to draw."""
 
-    Attributes:
-        title: Text above it.
-        values: Array `(blocks, units)`; masked values are grey.
-        low: Lower end of the colour scale.
-        high: Upper end of the colour scale.
-        label: Meaning of the colours.
-        cmap: Name of the colour map.
-        extend: Arrows at the colour bar for values beyond its ends:
-            `"neither"`, `"both"`, `"min"` or `"max"`.
-        power: Colours follow this power of the value: below 1, small values
-            differ more.
-        column: Meaning of a column, `"unit"` or `"channel"`.
-        numbers: Numbers of the blocks; empty for 1, 2, ...
-    """
-
-    title: str
-    values: np.ndarray
-    low: float
-    high: float
-    label: str
-    cmap: str = "viridis"
+    title: str  # text above it
+    values: np.ndarray  # array `(blocks, units)`; masked values are grey
+    low: float  # lower end of the colour scale
+    high: float  # upper end of the colour scale
+    label: str  # meaning of the colours
+    cmap: str = "viridis"  # name of the colour map
+    # arrows at the colour bar for values beyond its ends: `"neither"`, `"both"`, `"min"` or `"max"`
     extend: str = "neither"
-    power: float = 1.0
-    column: str = "unit"
-    numbers: tuple[int, ...] = ()
+    power: float = 1.0  # colours follow this power of the value: below 1, small values differ more
+    column: str = "unit"  # meaning of a column, `"unit"` or `"channel"`
+    numbers: tuple[int, ...] = ()  # numbers of the blocks; empty for 1, 2,
 
 
 def draw_panels(figure: Any, axes: Any, panels: "Iterable[Panel]") -> None:
@@ -263,12 +248,7 @@ def legend_above(axis: Any, handles: Sequence[Any] | None = None, columns: int =
 
 
 def _show_image(axis: Any, image: Any) -> None:
-    """Draw an image with any range of values."""
-    image = np.squeeze(np.asarray(image, "float32"))
-    if image.ndim == 3 and image.shape[-1] not in (3, 4):  # no colours: the mean over the channels
-        image = image.mean(-1)
-    low, high = float(image.min()), float(image.max())
-    axis.imshow((image - low) / (high - low or 1.0), cmap="gray", interpolation="nearest")
+    draw_image(axis, np.squeeze(np.asarray(image, "float32")), "channels_last")
     axis.set_title("image", fontsize=SMALL)
     axis.axis("off")
 
@@ -312,7 +292,7 @@ def plot_gate_summary(
     of_place = {name: bias[name.split(":")[0]] for name in gates}  # a block may stand in several places
     tables = [_table(part, widths, formats) for part in (of_place, activity.mean, gates, outputs)]
     limit = float(np.percentile(np.abs(tables[3].compressed()), 99)) or 1.0
-    alike = {"column": _column(outputs), "numbers": activity.numbers}
+    alike = {"column": "channel" if any(y.ndim > 1 for y in outputs.values()) else "unit", "numbers": activity.numbers}
     gates_alike = {"low": 0, "high": 1, "label": "t (0 shut, 1 open)", "power": 0.5, **alike}
     panels = (
         Panel("gate bias", tables[0], *robust_limits(tables[0].compressed()), "bias", extend="both", **alike),
@@ -352,7 +332,7 @@ def plot_routing(
     tables = {k: _table(vectors, formats=routing.data_format) for k, vectors in of_class.items()}
     values = np.concatenate([table.compressed() for table in tables.values()])
     limit = float(np.percentile(np.abs(values), 99.5)) or 1.0
-    column = _column({name: difference[0] for name, difference in routing.difference.items()})
+    column = "channel" if any(d.ndim > 2 for d in routing.difference.values()) else "unit"
     columns = min(2, len(chosen))
     rows = -(-len(chosen) // columns)
     figure = new_figure(3.1 * rows + 0.6)
@@ -438,10 +418,7 @@ def plot_routing_profile(
 
 
 def plot_gate_maps(
-    activity: GateActivity,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    title: str | None = None,
+    activity: GateActivity, path: str | os.PathLike[str] | None = None, *, title: str | None = None
 ) -> "Figure":
     """Draw where in the image the gates of a convolutional net open: the mean over samples and channels.
 
@@ -459,14 +436,9 @@ def plot_gate_maps(
 
 
 def _table(
-    vectors: Mapping[str, np.ndarray],
-    widths: Mapping[str, int] | None = None,
-    formats: Mapping[str, str] | None = None,
+    vectors: Mapping[str, np.ndarray], widths: Mapping[str, int] | None = None, formats: Mapping[str, str] | None = None
 ) -> np.ma.MaskedArray:
-    """Return a table of blocks by units or channels (means over positions), masked where a block has fewer.
-
-    A gate of one value per sample or position counts for all units of a block in `widths`.
-    """
+    """Return blocks by units or channels (means over positions), masked where a block has fewer than the widest."""
     rows = []
     for name, values in vectors.items():
         axis = channel_axis((formats or {}).get(name))
@@ -478,11 +450,6 @@ def _table(
     for i, row in enumerate(rows):
         table[i, : len(row)] = row
     return table
-
-
-def _column(vectors: Mapping[str, np.ndarray]) -> str:
-    """Return the meaning of a column of a table."""
-    return "channel" if any(np.ndim(v) > 1 for v in vectors.values()) else "unit"
 
 
 def plot_guided(
@@ -590,3 +557,243 @@ def _channels_last(image: np.ndarray, data_format: str | None) -> np.ndarray:
     if image.ndim == 2:
         return image[..., None]
     return np.moveaxis(image, channel_axis(data_format), -1)
+
+
+_MARKERS = "osD^v<>P"
+_INTACT = "intact network"
+
+
+def plot_lesion_curve(
+    curves: LesionCurve | dict[str, LesionCurve],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
+    """Draw the error against the lesioned block, the intact network dashed [TVDN, Figure 4].
+
+    The horizontal axis has the numbers of the blocks in the network, without
+    those that were not lesioned.
+
+    Args:
+        curves: A `LesionCurve`, or a dict from label to `LesionCurve` for
+            several nets.
+
+    Raises:
+        ValueError: If there is nothing to draw.
+    """
+    axis = (figure := new_figure(3.4)).subplots()
+    for i, (label, curve) in enumerate(_labelled(curves, "one block lesioned").items()):
+        numbers = curve.numbers or range(1, len(curve.blocks) + 1)
+        line = axis.plot(numbers, _error(curve.accuracy), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
+        axis.axhline(_error(curve.intact_accuracy), color=line[0].get_color(), ls="--", lw=1)
+    _finish(axis, "lesioned block", curves, _INTACT)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    return write(figure, path, title)
+
+
+def plot_reshuffle_curve(
+    curves: ReshuffleCurve | dict[str, ReshuffleCurve],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
+    """Draw the error against Kendall's tau of the order, one point per order.
+
+    Args:
+        curves: A `ReshuffleCurve`, or a dict from label to `ReshuffleCurve`.
+    """
+    axis = (figure := new_figure(3.4)).subplots()
+    for i, (label, curve) in enumerate(_labelled(curves, "one order").items()):
+        dots = axis.scatter(curve.tau, _error(curve.accuracy), s=16, marker=_MARKERS[i % 8], label=label)
+        axis.axhline(_error(curve.intact_accuracy), color=dots.get_facecolor()[0], ls="--", lw=1)
+    axis.invert_xaxis()
+    _finish(axis, "Kendall's tau with the trained order", curves, "trained order")
+    return write(figure, path, title)
+
+
+def plot_drop_curve(
+    curves: DropCurve | dict[str, DropCurve], path: str | os.PathLike[str] | None = None, *, title: str | None = None
+) -> "Figure":
+    """Draw the error against the number of random blocks lesioned: the mean, and the range over the seeds.
+
+    Args:
+        curves: A `DropCurve`, or a dict from label to `DropCurve`.
+    """
+    axis = (figure := new_figure(3.4)).subplots()
+    from matplotlib.patches import Patch
+
+    labelled = _labelled(curves, "mean of the draws")
+    for i, (label, curve) in enumerate(labelled.items()):
+        values = _error(curve.accuracy)
+        line = axis.plot(curve.k, values.mean(1), marker=_MARKERS[i % 8], markersize=4, lw=1, label=label)
+        axis.fill_between(curve.k, values.min(1), values.max(1), color=line[0].get_color(), alpha=0.2, lw=0)
+        axis.axhline(_error(curve.intact_accuracy), color=line[0].get_color(), ls="--", lw=1)
+    draws = ", ".join(map(str, sorted({len(curve.seeds) for curve in labelled.values()})))
+    band = Patch(color="0.4", alpha=0.2, lw=0, label=f"lowest to highest of {draws} draws")
+    _finish(axis, "random blocks lesioned", curves, _INTACT, band)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    return write(figure, path, title)
+
+
+def plot_estimation_error(
+    errors: Mapping[str, EstimationError], path: str | os.PathLike[str] | None = None, *, title: str | None = None
+) -> "Figure":
+    """Draw mean and standard deviation of the estimation error, one panel per stage [UIE, Figure 3].
+
+    Args:
+        errors: Result of `estimation_error(model, data)`.
+
+    Raises:
+        ValueError: If there is nothing to draw.
+    """
+    _labelled(errors)
+    columns = len(errors) if len(errors) < 4 else 2
+    rows = -(-len(errors) // columns)
+    figure = new_figure(2.4 * rows + 1.0)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.ravel()[len(errors) :]:
+        axis.axis("off")
+    for axis, (stage, error) in zip(axes.ravel(), errors.items(), strict=False):
+        numbers = np.arange(1, len(error.blocks) + 1)
+        axis.errorbar(numbers, error.mean, error.std, marker="o", markersize=3, lw=1, capsize=2)
+        axis.axhline(0, color="0.5", lw=0.8)
+        axis.set_title(f"{in_figure(stage)}: σ(A) = {error.scale:.2g}", fontsize=10)
+        axis.set_xlabel("block")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("error a − A")
+    legend = (
+        "a: a block's output; A: the last output of its stage; σ(A): the standard deviation of A;\n"
+        "points and bars: mean and standard deviation of a − A"
+    )
+    figure.supxlabel(legend, fontsize=9)
+    return write(figure, path, title)
+
+
+def plot_trim_curve(
+    curves: TrimCurve | dict[str, TrimCurve],
+    latency: Latency | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
+    """Draw error, parameters and, if measured, speed-up against depth.
+
+    Args:
+        curves: A `TrimCurve`, or a dict from label to `TrimCurve`.
+        latency: Optional `Latency` of the same network.
+    """
+    return write(draw_depth(curves, None if latency is None else (latency.depth, latency.speed_up)), path, title)
+
+
+def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[Any, np.ndarray] | None = None) -> Any:
+    """Draw the panels of `plot_trim_curve`; `speed_up` is a pair: blocks left `(rows,)`, and quartiles `(rows, 3)`."""
+    count = 2 if speed_up is None else 3
+    figure = new_figure(1.9 * count + 0.8)
+    axes = figure.subplots(count, 1, sharex=True)
+    labelled = _labelled(curves, "blocks taken out")
+    pairs = {pair for curve in labelled.values() for pair in zip(curve.depth, curve.parameters, strict=True)}
+    alike = len(pairs) == len({depth for depth, _ in pairs})  # one line for all
+    for i, (label, curve) in enumerate(labelled.items()):
+        color = "0.3" if alike else f"C{i}"
+        style = {"color": f"C{i}", "marker": _MARKERS[i % 8], "markersize": 3, "lw": 1}
+        axes[0].plot(curve.depth, _error(curve.accuracy), label=label, **style)
+        axes[1].plot(curve.depth, curve.parameters / 1e3, lw=1, color=color)
+    axes[0].set_ylabel(f"error, %\n({_samples(curves)} samples)")
+    axes[1].set_ylabel("parameters,\nthousands")
+    handles = axes[0].get_legend_handles_labels()[0]
+    if speed_up is not None:
+        low, middle, high = np.transpose(speed_up[1])
+        off = (middle - low, high - middle)
+        style = {"marker": "s", "markersize": 3, "lw": 1, "capsize": 2, "color": "0.3"}
+        handles.append(axes[2].errorbar(speed_up[0], middle, off, label="speed-up: median and quartiles", **style))
+        axes[2].set_ylabel("speed-up")
+    legend_above(axes[0], handles)
+    for axis in axes:
+        axis.set_ylim(0, None)
+        axis.grid(alpha=0.3)
+    axes[-1].invert_xaxis()
+    axes[-1].set_xlabel("blocks left")
+    axes[-1].xaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:
+    """Return the curves by label; a single curve gets the label `alone`."""
+    by_label = curves if isinstance(curves, dict) else {alone: curves}
+    if not by_label:
+        raise ValueError("There must be something to draw. Received: {}")
+    return {None if label is None else in_figure(label): curve for label, curve in by_label.items()}
+
+
+def _error(accuracy: Any) -> Any:
+    return 100 * (1 - accuracy)
+
+
+def _finish(axis: Any, x: str, curves: Any, dashed: str, *others: Any) -> None:
+    """Name the axes and add a legend; dashed lines have the colour of their curve."""
+    from matplotlib.lines import Line2D
+
+    axis.set(xlabel=x, ylabel=f"error, % ({_samples(curves)} samples)")
+    axis.grid(alpha=0.3)
+    handles = axis.get_legend_handles_labels()[0]
+    handles += [Line2D([], [], color="0.4", ls="--", lw=1, label=dashed), *others]
+    legend_above(axis, handles, columns=2 if others else 3)
+
+
+def _samples(curves: Any) -> str:
+    return " or ".join(f"{n:,}" for n in sorted({curve.samples for curve in _labelled(curves).values()}))
+
+
+_STEPS = (  # the numbers in each decade of an axis of fewer decades than the first
+    (0.5, range(1, 10)),
+    (1, (1, 2, 3, 5, 7)),
+    (2, (1, 2, 5)),
+    (math.inf, (1,)),
+)
+
+
+class Curve(NamedTuple):
+    """A line of a picture of training."""
+
+    x: Any  # epochs or steps
+    y: Any  # values
+    label: str | None = None  # label in the legend, or `None`
+    style: Mapping[str, Any] = MappingProxyType({})  # other arguments of `matplotlib.axes.Axes.plot`
+
+
+def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
+    """Return a matplotlib figure and its panels, below each other."""
+    figure = new_figure(height)
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+
+
+def draw_training(
+    axis: Any, curves: Iterable[Curve], *, xlabel: str = "epoch", scale: str = "linear", **options: Any
+) -> None:
+    """Draw curves into a panel; scale `"log"` leaves out values that are not above 0; `options` go to `Axes.set`."""
+    curves = list(curves)
+    for x, y, label, style in curves:
+        axis.plot(x, y, label="_" if label is None else in_figure(label), **style)
+    axis.set(xlabel=xlabel, **options)
+    if scale == "log" and curves:
+        axis.set_yscale("log", nonpositive="mask")
+        _write_plain_numbers(axis.yaxis)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.grid(alpha=0.3)
+    if any(curve.label is not None for curve in curves):
+        axis.legend(frameon=False)
+
+
+def _write_plain_numbers(axis: Any) -> None:
+    """Write 0.1 and 20 on a logarithmic axis: a loss often stays within a decade, without a power of ten."""
+    from matplotlib.ticker import AutoLocator, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    steps = next(steps for limit, steps in _STEPS if decades < limit)
+    axis.set_major_locator(LogLocator(subs=steps))
+    if sum(low <= tick <= high for tick in axis.get_majorticklocs()) < 2:
+        axis.set_major_locator(AutoLocator())
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())

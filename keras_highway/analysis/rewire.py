@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.keras_models import Shape
-from keras_highway.analysis.graph import block_name, blocks, blocks_in, check_names, holds_blocks, walk, walk_nested
+from keras_highway.analysis.trace import block_name, blocks, blocks_in, check_names, holds_blocks, walk, walk_nested
 from keras_highway.layers import ChannelGate, GatedBlock, SharedKernels
 
 
@@ -278,15 +278,7 @@ class BatchedRewiring:
         self._size = 0
 
     def __call__(self, x: Any) -> np.ndarray:
-        """Return the outputs of every plan for a batch.
-
-        Args:
-            x: `(n, ...)`, of the model's input shape, or the model's structure
-                of it.
-
-        Returns:
-            A NumPy array `(plans, n, ...)`.
-        """
+        """Return the outputs of every plan for a batch `(n, ...)`: a NumPy array `(plans, n, ...)`."""
         if isinstance(x, (tuple, list, dict)):
             tensors = keras.tree.flatten(x)
             if len(tensors) == 1 and np.ndim(tensors[0]):  # the structure of a model built with [input]

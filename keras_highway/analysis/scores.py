@@ -13,9 +13,8 @@ from tqdm import tqdm
 
 from keras_highway._support.numerics import rank_of
 from keras_highway._support.terminal import visible
-from keras_highway.analysis.batches import batches
-from keras_highway.analysis.graph import is_functional, kept_state
 from keras_highway.analysis.rewire import BatchedRewiring, Wiring
+from keras_highway.analysis.trace import batches, is_functional, kept_state
 from keras_highway.data.transforms import Transform
 
 if TYPE_CHECKING:
@@ -36,15 +35,10 @@ _ROUNDING = {"float16": 2**-8, "bfloat16": 2**-5}  # of a sum of probabilities; 
 
 
 class Head(NamedTuple):
-    """End of a classifier.
+    """End of a classifier."""
 
-    Attributes:
-        logits: Whether the outputs are logits; else they are probabilities.
-        dtype: Dtype of the softmax; a cast behind it adds no precision.
-    """
-
-    logits: bool
-    dtype: str
+    logits: bool  # whether the outputs are logits; else they are probabilities
+    dtype: str  # dtype of the softmax; a cast behind it adds no precision
 
 
 def head_of(model: keras.Model) -> Head:
@@ -218,30 +212,9 @@ class Comparison(NamedTuple):
         """Return each network paired with the first."""
         return Paired(self.lost, self.gained, self.labels)
 
-    @property
-    def cost(self) -> np.ndarray:
-        """Return float64 `(networks,)`, the accuracy lost against the first."""
-        return self.paired.cost
-
-    @property
-    def standard_error(self) -> np.ndarray:
-        """Return float64 `(networks,)`, see `Paired`."""
-        return self.paired.standard_error
-
-    def highest_cost(self, confidence: float) -> np.ndarray:
-        """Return float64 `(networks,)`, the one-sided upper bound of `cost`, see `Paired`."""
-        return self.paired.highest_cost(confidence)
-
 
 def measure(model: keras.Model, data: Iterable[Any], *, batch_size: int = 500, **options: Any) -> tuple[float, float]:
-    """Return accuracy and mean cross-entropy of any classifier, gated or not.
-
-    Args:
-        model: A functional `keras.Model` that ends in a softmax or in logits.
-        data: As in `score`.
-        batch_size: Int, samples per batch. Defaults to `500`.
-        **options: `transform` and `progress`, as in `score`.
-    """
+    """Return accuracy and mean cross-entropy of any classifier, gated or not."""
     head, hits, loss, count = head_of(model), 0, 0.0, 0
     feed = batches(data, model, labelled=True, batch_size=batch_size, **options)
     with kept_state(model):
@@ -371,25 +344,15 @@ def _smallest(dtype: str) -> float:
 
 @dataclass
 class PhotographScores:
-    """Sums over photographs.
+    """Sums over photographs."""
 
-    Attributes:
-        images: Number of measured images.
-        top1: Images with the label as the likeliest class.
-        top5: Images with the label among the five likeliest classes.
-        loss: Sum of the cross-entropies.
-        real_images: Images that have ReaL labels.
-        real: Images with a ReaL label as the likeliest class.
-        broken: Unreadable files, in no other sum.
-    """
-
-    images: int = 0
-    top1: int = 0
-    top5: int = 0
-    loss: float = 0.0
-    real_images: int = 0
-    real: int = 0
-    broken: int = 0
+    images: int = 0  # number of measured images
+    top1: int = 0  # images with the label as the likeliest class
+    top5: int = 0  # images with the label among the five likeliest classes
+    loss: float = 0.0  # sum of the cross-entropies
+    real_images: int = 0  # images that have ReaL labels
+    real: int = 0  # images with a ReaL label as the likeliest class
+    broken: int = 0  # unreadable files, in no other sum
 
     def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
         """Add a batch of logits `(n, classes)` and labels `(n,)`."""

@@ -19,7 +19,6 @@ from keras_highway.analysis.scores import PhotographScores, check_images, measur
 from keras_highway.applications import create_model, get_spec
 from keras_highway.cli import text
 from keras_highway.cli.main import OK, USAGE, UsageError, check_out, size, usage_errors
-from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import DATASETS, Dataset, holds_shards, load_dataset, refuse_shards
 from keras_highway.data.images import ImageError, load_image
 from keras_highway.data.photographs import (
@@ -28,9 +27,10 @@ from keras_highway.data.photographs import (
     holds_photographs,
     read_batches,
     read_real_labels,
+    relabelled,
     some_of,
+    tfds_test_set,
 )
-from keras_highway.data.tfds_sets import tfds_test_set
 from keras_highway.predictions import ImageClassifier, LanguageModelError, find_classifier
 from keras_highway.report import default_samples, make_report, numbers_path, write_report
 from keras_highway.tasks import IMAGES, format_metric, format_recorded, is_of, measured_on, of_this_file
@@ -44,27 +44,16 @@ percent = IMAGES.metric.format
 
 
 def find_data(classifier: ImageClassifier, folder: str | None) -> Dataset:
-    """Read the data set of a classifier, with its labels.
-
-    Args:
-        classifier: The classifier.
-        folder: Folder of data sets, `None` for `KERAS_HIGHWAY_DATA`.
-
-    Raises:
-        UsageError: If the data set is not found, or its classes are not the
-            classifier's.
-    """
+    """Read the data set of a classifier, with its labels."""
     weights, data_set = classifier.weights, classifier.data
     with usage_errors():
         if data_set not in DATASETS:
             refuse_shards(folder)
-            if folder and not Path(folder).is_dir():
-                raise UsageError(f"{folder} is not a folder: --data DIR of DIR/val/CLASS/* or DIR/CLASS/*.")
-        if not data_set:
-            raise UsageError(
-                f"{weights} does not name its data set: pass --data-set, or a folder of photographs, --data DIR of "
-                "DIR/val/CLASS/* without mnist.npz, cifar10.npz or cifar100.npz."
-            )
+            if not data_set or (folder and not Path(folder).is_dir()):
+                raise UsageError(
+                    f"{weights} needs --data DIR with photographs, DIR/val/CLASS/* or DIR/CLASS/*, or --data-set NAME. "
+                    f"Received: --data {folder}"
+                )
         data = load_dataset(data_set, folder)
         if len(data.classes) != len(classifier.classes):
             raise UsageError(
@@ -105,12 +94,7 @@ def classify(arguments: argparse.Namespace) -> int:
 
 
 def read_images(paths, classifier: ImageClassifier, invert: bool) -> tuple[dict[int, np.ndarray], dict[int, str]]:
-    """Read image files; report unreadable ones on stderr.
-
-    Returns:
-        Two dicts by position in `paths`: uint8 pixels `(height, width,
-        channels)` of the readable files, and messages of the others.
-    """
+    """Read image files; report unreadable ones on stderr."""
     pixels, errors = {}, {}
     for index, path in enumerate(paths):
         try:
@@ -123,8 +107,8 @@ def read_images(paths, classifier: ImageClassifier, invert: bool) -> tuple[dict[
         border = np.concatenate([image[0], image[-1], image[1:-1, 0], image[1:-1, -1]])
         if classifier.data == "mnist" and border.mean() > 127:
             print(
-                f"{visible(path)}: note: a light background{', with --invert' if invert else ''}; the MNIST networks "
-                f"were trained on white digits on black. Try {'without' if invert else 'with'} --invert.",
+                f"{visible(path)}: note: a light background{', with --invert' if invert else ''}; white digits "
+                f"on black are expected. Try {'without' if invert else 'with'} --invert.",
                 file=sys.stderr,
             )
     return pixels, errors
@@ -169,7 +153,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 def _on_data_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> int:
     for_photographs = [name for name in ("v2", "real", "csv") if getattr(arguments, name)]
     if for_photographs:
-        raise UsageError(f"--{for_photographs[0]} is for photographs: --data DIR of DIR/val/CLASS/* or DIR/CLASS/*.")
+        raise UsageError(f"--{for_photographs[0]} is for photographs: add --data DIR.")
     data = find_data(classifier, arguments.data)
     with usage_errors():
         model = classifier.model(classifier_activation=None)
@@ -265,14 +249,12 @@ def _line(report: dict) -> str:
 
 
 def _check_table(path: Path) -> None:
-    """Raise an error if the file cannot be written or is another table, before anything is measured."""
+    """Raise an error if the file cannot be written or is another table, before the measurement."""
     check_out(str(path), "", "--csv")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise UsageError(f"{path} is not writable. Received: --csv {path}")
     header = ",".join(_COLUMNS)
     known = path.read_text("utf-8").splitlines()[:1] if path.exists() else []
-    if known not in ([], [header]):
-        raise ValueError(f"{path} is another table; it should begin with {header}. Received: {known}")
+    if known not in ([], [header]) or (path.exists() and not os.access(path, os.W_OK)):
+        raise UsageError(f"--csv must name a new file or a writable table that begins with {header}. Received: {path}")
 
 
 def _add_line(path: Path, report: dict) -> None:

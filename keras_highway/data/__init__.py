@@ -5,7 +5,7 @@ import typing as _typing
 from keras_highway._support.backend import only_public as _only_public
 from keras_highway.data.datasets import Dataset as Dataset
 from keras_highway.data.datasets import load_dataset as load_dataset
-from keras_highway.data.samples import sample_digits as sample_digits
+from keras_highway.data.datasets import sample_digits as sample_digits
 from keras_highway.data.transforms import Transform as Transform
 
 if _typing.TYPE_CHECKING:

@@ -1,7 +1,11 @@
 """MNIST, CIFAR-10 and CIFAR-100 as NumPy arrays: from files, TensorFlow Datasets, else `keras.datasets`."""
 
+import contextlib
+import importlib
 import os
 import re
+import socket
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +15,12 @@ from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_npz
 from keras_highway._support.schema import CLASS_NAME, Items
 from keras_highway._support.terminal import did_you_mean
-from keras_highway.data.downloads import download
 from keras_highway.data.transforms import CLASSES
+
+_PATIENCE = 30.0  # seconds without a byte of a download
+# In a wheel next to the modules of the package, in a checkout next to the package.
+_FOLDERS = tuple(Path(__file__).parents[up] / "samples" for up in (1, 2))
+
 
 DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")
@@ -75,41 +83,32 @@ class Dataset(NamedTuple):
 
 
 def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
-    """Return the folder of a data set of photographs, or of shards of them; whether it is one is not looked at.
-
-    Args:
-        data: One of `FOLDERS`.
-        data_dir: The folder. Defaults to what the environment variable
-            `KERAS_HIGHWAY_DATA` names, or the folder of that name in it.
-
-    Raises:
-        FileNotFoundError: If neither is given.
-    """
+    """Return the folder of a data set of photographs or shards: `data_dir`, or the one in `KERAS_HIGHWAY_DATA`."""
     if data_dir:
         return Path(data_dir)
     folder = os.environ.get(DATA_VARIABLE)
     if not folder:
         raise FileNotFoundError(
-            f"The photographs of {data} lie in no place known: name the folder of train/CLASS/* and val/CLASS/*, or of "
-            f"shards of them (--data DIR), or set {DATA_VARIABLE}."
+            f"The folder of {data} is unknown: name the one of train/CLASS/* and val/CLASS/*, or of shards "
+            f"(--data DIR), or set {DATA_VARIABLE}."
         )
     return Path(folder) / data if (Path(folder) / data).is_dir() else Path(folder)
 
 
 def is_shard(name: str) -> bool:
-    """Whether a file's name is that of a shard of photographs: other programs write TFRecords, too."""
+    """Whether a file name is that of a shard of photographs: other programs write TFRecords, too."""
     return re.fullmatch(rf"(train|val)-\d{{5,}}-of-\d{{5,}}{re.escape(SHARD_SUFFIX)}", name) is not None
 
 
 def is_sharded(folder: Path) -> bool:
-    """Whether a folder holds shards of photographs, finished or not; beside photographs a manifest may be another's."""
+    """Whether a folder contains shards of photographs, complete or not; a manifest next to `train` may be another's."""
     if _has_shards(folder):
         return True
     return (folder / MANIFEST).exists() and not (folder / "train").is_dir()
 
 
 def holds_shards(folder: str | os.PathLike[str] | None) -> bool:
-    """Whether a folder of any data set holds shards of photographs, and no arrays."""
+    """Whether a folder contains shards of photographs and no arrays."""
     path = Path(folder or "")
     return bool(folder) and _has_shards(path) and not any(path.glob("*.npz"))
 
@@ -122,7 +121,7 @@ def refuse_shards(folder: str | os.PathLike[str] | None) -> None:
     """Raise a ValueError for a folder of shards, where the photographs themselves are needed."""
     if holds_shards(folder):
         raise ValueError(
-            f"{folder} holds TFRecord shards: name the folder of photographs that they were made of, DIR/val/CLASS/*."
+            f"{folder} contains TFRecord shards: name their folder of photographs, DIR/val/CLASS/*, instead."
         )
 
 
@@ -148,7 +147,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
     if name not in DATASETS:
         hint = did_you_mean(name, DATASETS)
         if name in FOLDERS:
-            hint = f" {name} is a folder of photographs: name it, DIR/val/CLASS/*, with --data DIR."
+            hint = f" {name} is a folder of photographs: pass it with --data DIR."
         raise ValueError(f"Unknown data set.{hint} Known: {', '.join(DATASETS)}. Received: name={name!r}")
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     if folder:
@@ -158,29 +157,33 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
 
 def _from_npz(name: str, path: Path) -> Dataset:
     if not path.is_file():
-        raise FileNotFoundError(
-            f"No file {path}. A data folder holds {', '.join(f'{n}.npz' for n in DATASETS)}, each with the arrays "
-            "x_train, y_train, x_test, y_test."
-        )
+        raise FileNotFoundError(f"No file {path}. A data folder contains {', '.join(f'{n}.npz' for n in DATASETS)}.")
     try:
         arrays = read_npz(path, _ARRAYS)
-        images = {key: _images(arrays[key], name) for key in ("x_train", "x_test")}
-        labels = {key: _labels(arrays[key]) for key in ("y_train", "y_test")}
-        classes = _names(arrays["classes"]) if "classes" in arrays else CLASSES[name]
+        images = {split: _images(arrays[f"x_{split}"], name) for split in ("train", "test")}
+        labels = {split: _labels(arrays[f"y_{split}"]) for split in images}
+        classes = CLASSES[name]
+        if "classes" in arrays:
+            names = arrays["classes"].reshape(-1)[: _MOST_CLASSES + 1]
+            if names.dtype.kind == "S":  # as in the archives, read as bytes
+                names = np.char.decode(names, "utf-8")
+            classes = tuple(map(str, names))
+            Items(CLASS_NAME, 1, _MOST_CLASSES).check(classes, "classes")
+        for split, values in labels.items():
+            if (
+                len(values) != len(images[split])
+                or not len(values)
+                or not 0 <= values.min() <= values.max() < len(classes)
+            ):
+                raise ValueError(
+                    f"y_{split} needs a label from 0 to {len(classes) - 1} for each of {len(images[split])} images"
+                )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is not a {name} data set: it needs x_train and x_test (uint8 images of shape "
-            f"{_SHAPES[name]}), y_train and y_test. Reading it gave: {error}"
+            f"{_SHAPES[name]}), y_train and y_test. Received: {error}"
         ) from error
-    for split in ("train", "test"):
-        n, m = len(images[f"x_{split}"]), len(labels[f"y_{split}"])
-        if n != m or not n:
-            raise ValueError(f"{path} has {n} {split} images but {m} {split} labels.")
-    for key, values in labels.items():
-        if values.size and not 0 <= values.min() <= values.max() < len(classes):
-            label_range = f"{key} from {values.min()} to {values.max()}"
-            raise ValueError(f"{path} has {len(classes)} classes, numbered from 0. Received: {label_range}")
-    return Dataset(images["x_train"], labels["y_train"], images["x_test"], labels["y_test"], classes)
+    return Dataset(images["train"], labels["train"], images["test"], labels["test"], classes)
 
 
 def _images(x: np.ndarray, name: str) -> np.ndarray:
@@ -196,28 +199,24 @@ def _labels(y: np.ndarray) -> np.ndarray:
     return y.astype(np.int64).reshape(-1)
 
 
-def _names(classes: np.ndarray) -> tuple[str, ...]:
-    classes = classes.reshape(-1)[: _MOST_CLASSES + 1]
-    if classes.dtype.kind == "S":  # as the archives have them, read as bytes
-        classes = np.char.decode(classes, "utf-8")
-    names = tuple(map(str, classes))
-    Items(CLASS_NAME, 1, _MOST_CLASSES).check(names, "classes")
-    for i, name in enumerate(names):
-        if not name.strip():
-            raise ValueError(f"`classes` must be names. Received: {name!r} as the name of class {i}")
-    return names
-
-
 def _downloaded(name: str) -> Dataset:
-    """From `keras.datasets`, whose images are channels first where Keras's data format is."""
+    """Download a data set with `keras.datasets`, which returns images in Keras's data format."""
+    patience = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_PATIENCE)  # Keras would wait for a download that has stopped
     try:
-        (x_train, y_train), (x_test, y_test) = download(name)
-    except OSError as error:
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
+            datasets = importlib.import_module("keras.datasets")  # here: Keras takes seconds
+            (x_train, y_train), (x_test, y_test) = getattr(datasets, name).load_data()
+    except MemoryError:
+        raise
+    except Exception as error:  # Keras's own are bare Exceptions
         raise FileNotFoundError(
-            f"No data folder for {name}, and it cannot be downloaded ({error}): pass a folder (--data DIR, "
-            f'data_dir=...) or set {DATA_VARIABLE}; where there is a network, python -c "import keras; '
+            f"No data folder for {name}, and the download failed ({' '.join(str(error).split()).rstrip('.')}): pass a "
+            f'folder (--data DIR, data_dir=...) or set {DATA_VARIABLE}. With a network, python -c "import keras; '
             f'keras.datasets.{name}.load_data()" fills ~/.keras/datasets, which can be copied.'
         ) from error
+    finally:
+        socket.setdefaulttimeout(patience)
     first = _SHAPES[name][2] > 1 and x_train.shape[1] == _SHAPES[name][2]
     images = (np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if first else x for x in (x_train, x_test))
     x_train, x_test = (_images(x, name) for x in images)
@@ -236,9 +235,28 @@ def _from_tfds(name: str) -> Dataset | None:
         loaded: Any = tfds.load(
             name, split=["train", "test"], batch_size=-1, as_supervised=True, download=False, with_info=True
         )
-    except (ImportError, AssertionError):  # it raises an AssertionError for data that are not prepared
+    except (ImportError, AssertionError):  # an AssertionError for data that are not prepared
         return None
     (train, test), info = loaded
     (x_train, y_train), (x_test, y_test) = (tuple(np.asarray(a) for a in pair) for pair in (train, test))
     classes = tuple(info.features["label"].names)
     return Dataset(x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64), classes)
+
+
+def sample_digits() -> tuple[Path, ...]:
+    """Return the files of ten handwritten digits, 0 to 9: 28x28 pixels, PNG, from MNIST's test set.
+
+    ```python
+    pixels = np.stack([load_image(path, kh.get_transform("mnist")) for path in sample_digits()])
+    ```
+
+    Raises:
+        FileNotFoundError: If they were left out of the installation.
+    """
+    for folder in _FOLDERS:
+        paths = tuple(folder / f"digit_{k}.png" for k in range(10))
+        if all(path.is_file() for path in paths):
+            return paths
+    raise FileNotFoundError(
+        f"The sample digits are missing: install the package again. Looked in: {', '.join(map(str, _FOLDERS))}"
+    )

@@ -17,7 +17,7 @@ from keras_highway.data.transforms import Transform
 MOST_PIXELS = 2**26  # 8192 x 8192
 LONGEST_SIDE = 2**16
 _FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
-# Of EXIF's orientations, what makes the image upright; 1 is upright.
+# EXIF's orientation -> the transposition that makes the image upright.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -27,13 +27,21 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# What Pillow's decoders raise on damaged files; 20,000 files damaged at random raised nothing else.
+# Errors of Pillow's decoders on damaged files: all that 20,000 files damaged at random raised.
 _BROKEN = (
     *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError),
     *(NotImplementedError, struct.error, zlib.error),
 )
-NAMELESS = "an image"  # what messages call one whose file they do not know
-_BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)  # of Pillow, which looks first
+NAMELESS = "an image"  # in messages about content without a file
+_TOO_LARGE = f"too large: images of at most {MOST_PIXELS:,} pixels and {LONGEST_SIDE:,} per side are read"
+_REASONS = (
+    (FileNotFoundError, "no such image file"),
+    (IsADirectoryError, "a folder, not an image file"),
+    (PermissionError, "may not be read (permission denied)"),
+    (UnidentifiedImageError, "not an image file that Pillow can read"),
+    ((Image.DecompressionBombError, Image.DecompressionBombWarning), _TOO_LARGE),
+    (MemoryError, "there is not enough memory for this image: make it smaller"),
+)
 
 
 class ImageError(ValueError):
@@ -59,7 +67,7 @@ class EncodedImage(io.BytesIO):
 def load_image(
     path: str | os.PathLike[str] | io.BytesIO | bytes, transform: Transform, *, upright: bool = True
 ) -> np.ndarray:
-    """Read an image file and brings it to a transform's size and channels.
+    """Read an image file and bring it to a transform's size and channels.
 
     The image is turned upright by its EXIF orientation and converted from any
     mode (palette, CMYK, ...). 16-bit greyscale is scaled to 8 bits;
@@ -86,15 +94,10 @@ def load_image(
         TypeError: If `transform` is not a `Transform`, or `path` neither a
             path nor a content.
     """
-    if not isinstance(transform, Transform):
+    if not isinstance(transform, Transform) or not isinstance(path, str | os.PathLike | io.BytesIO | bytes):
         raise TypeError(
-            "`transform` must be a Transform: keras_highway.get_transform('mnist'), or that of weights. "
-            f"Received: transform={transform!r}"
-        )
-    if not isinstance(path, str | os.PathLike | io.BytesIO | bytes):
-        raise TypeError(
-            "`path` must be the path of an image file or its content, bytes or io.BytesIO. "
-            f"Received: path of type {type(path).__name__}"
+            "`path` must be a path, bytes or io.BytesIO, and `transform` a Transform: kh.get_transform('mnist'). "
+            f"Received: path of type {type(path).__name__}, transform={transform!r}"
         )
     path = EncodedImage(path, NAMELESS) if isinstance(path, bytes) else path
     with _explained(path):
@@ -103,37 +106,21 @@ def load_image(
 
 
 def decode_image(path: str | os.PathLike[str] | io.BytesIO, channels: int) -> np.ndarray:
-    """Read an image file as it is stored, in its own size; modes and errors as in `load_image`.
-
-    Args:
-        path: File, or its content.
-        channels: 3 (RGB) or 1 (greyscale).
-
-    Returns:
-        uint8 array `(height, width, channels)`.
-
-    Raises:
-        ImageError: If the file is missing, not an image, truncated, or too
-            large.
-    """
+    """Read an image file as it is stored, in its own size; modes and errors as in `load_image`."""
     with _explained(path):
         return _as_array(_opened(path, channels, upright=False), channels)
 
 
 def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int, upright: bool) -> Image.Image:
-    if not isinstance(path, io.BytesIO):
-        _check_kind(path)
+    if not isinstance(path, io.BytesIO) and not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode):
+        raise ImageError(f"{path}: a pipe or a device, not an image file")  # a pipe may wait, a device have no end
     with Image.open(path) as file:
-        _check_size(path, *file.size)
+        if file.width * file.height > MOST_PIXELS or max(file.size) > LONGEST_SIDE:
+            raise ImageError(f"{path}: {_TOO_LARGE}; it has {file.width:,} x {file.height:,}")
         file.load()
-        image = _turned(file) if upright else file
-        return _flat(image).convert("L" if channels == 1 else "RGB")
-
-
-def _turned(image: Image.Image) -> Image.Image:
-    """Return an image upright; Pillow's own `exif_transpose` writes all other tags anew, and an odd one ends it."""
-    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
-    return image if turn is None else image.transpose(turn)
+        # Pillow's own `exif_transpose` writes all other tags again and fails on an odd one.
+        turn = _TURNS.get(file.getexif().get(ExifTags.Base.Orientation)) if upright else None
+        return _flat(file if turn is None else file.transpose(turn)).convert("L" if channels == 1 else "RGB")
 
 
 def _as_array(image: Image.Image, channels: int) -> np.ndarray:
@@ -143,41 +130,14 @@ def _as_array(image: Image.Image, channels: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _explained(path: str | os.PathLike[str] | io.BytesIO) -> Generator[None]:
-    """Make what Pillow and the file system raise an `ImageError` that names the file."""
+    """Turn errors of Pillow and the file system into an `ImageError` that names the file."""
     try:
         yield
     except ImageError:
         raise
-    except FileNotFoundError as error:
-        raise ImageError(f"{path}: no such image file") from error
-    except IsADirectoryError as error:
-        raise ImageError(f"{path}: a folder, not an image file") from error
-    except PermissionError as error:
-        raise ImageError(f"{path}: may not be read (permission denied)") from error
-    except UnidentifiedImageError as error:
-        raise ImageError(f"{path}: not an image file that Pillow can read") from error
-    except _BOMB as error:
-        raise ImageError(_too_large(path)) from error
-    except MemoryError as error:
-        raise ImageError(f"{path}: there is not enough memory for this image: make it smaller") from error
-    except _BROKEN as error:
-        raise ImageError(f"{path}: broken image file ({error})") from error
-
-
-def _check_kind(path: str | os.PathLike[str]) -> None:
-    """Return a pipe would be waited for; a device may have no end."""
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise ImageError(f"{path}: a pipe or a device, not an image file")
-
-
-def _check_size(path: str | os.PathLike[str] | io.BytesIO, width: int, height: int) -> None:
-    if width * height > MOST_PIXELS or max(width, height) > LONGEST_SIDE:
-        raise ImageError(f"{_too_large(path)}; it has {width:,} x {height:,}")
-
-
-def _too_large(path: str | os.PathLike[str] | io.BytesIO) -> str:
-    return f"{path}: too large: images of at most {MOST_PIXELS:,} pixels and {LONGEST_SIDE:,} per side are read"
+    except (*_BROKEN, MemoryError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        reason = next((text for kind, text in _REASONS if isinstance(error, kind)), f"broken image file ({error})")
+        raise ImageError(f"{path}: {reason}") from error
 
 
 def _flat(image: Image.Image) -> Image.Image:

@@ -1,59 +1,197 @@
-"""Test sets of photographs: folders of classes, ImageNet-V2; ImageNet's ReaL labels."""
+"""Test sets of photographs: folders of classes, ImageNet-V2, TensorFlow Datasets; their classes and ReaL labels."""
 
 import contextlib
+import importlib
 import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_highway._support.backend import tensorflow
+from keras_highway._support.files import read_bounded
 from keras_highway._support.schema import read_json
-from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
-from keras_highway.data.class_labels import class_labels
-from keras_highway.data.datasets import DATA_VARIABLE, DATASETS
+from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from keras_highway.data.images import EncodedImage, ImageError, load_image
-from keras_highway.data.transforms import Transform
+from keras_highway.data.transforms import Transform, imagenet_classes
+
+_SHOWN = 5  # names in a message
+
+
+def class_labels(
+    where: str, names: Sequence[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
+) -> dict[str, int]:
+    """Return the class number of the weights for each class of a test set; arguments as in `folder_test_set`."""
+    if numbered:
+        return _numbers(where, names, classes)
+    numeric = bool(names) and all(name.isdecimal() and int(name) < classes for name in names)
+    if classes == 1000 and numeric and sorted(names) != sorted(class_names):
+        raise ValueError(f"{where} has folders named by numbers, as ImageNet-V2: pass --v2 if these are class numbers.")
+    known = {identifier: i for i, (identifier, _) in enumerate(imagenet_classes())}
+    orders = ([], list(known), [name for _, name in imagenet_classes()], [str(i) for i in range(classes)])
+    if classes == len(known) and names and set(names) <= set(known) and list(class_names) in orders:
+        return {name: known[name] for name in names}
+    if len(names) != classes:
+        missing = sorted(set(class_names) - set(names))
+        which = f" Missing: {_some(missing)}." if class_names and set(names) < set(class_names) else ""
+        raise ValueError(f"The weights have {classes} classes, {where} has {len(names)}.{which}")
+    if set(names) <= set(known) and (labels := _imagenet_labels(where, names, class_names)):
+        return labels
+    numbers = [str(i) for i in range(classes)]
+    # Weights without names number their classes, which does not identify folders whose names are numbers.
+    if not class_names or list(class_names) == numbers:
+        return {name: i for i, name in enumerate(names)}
+    if sorted(names) == sorted(numbers) != sorted(class_names):
+        return _numbers(where, names, classes)
+    _check_same(where, names, class_names)
+    if len(set(names)) < len(names):
+        raise ValueError(f"{where} has two classes of one name, so their order cannot be matched to the weights.")
+    return {name: i for i, name in enumerate(class_names)}
+
+
+def in_words(names: Sequence[str]) -> list[str]:
+    """Return class names; English words instead of WordNet identifiers if all are ImageNet's."""
+    known = dict(imagenet_classes())
+    return [known[name] for name in names] if set(names) <= set(known) else list(names)
+
+
+def relabelled(where: str, data: Dataset, class_names: Sequence[str]) -> Dataset:
+    """Return a data set with the labels of weights that have its classes; unchanged if `class_names` is empty."""
+    if not class_names or tuple(class_names) == tuple(data.classes):
+        return data
+    labels = class_labels(where, data.classes, len(class_names), class_names=class_names)
+    numbers = np.array([labels[name] for name in data.classes])
+    return data._replace(y_train=numbers[data.y_train], y_test=numbers[data.y_test], classes=tuple(class_names))
+
+
+def _numbers(where: str, names: Sequence[str], classes: int) -> dict[str, int]:
+    """Return the labels of classes that are named by their numbers."""
+    wrong = [name for name in names if not (name.isdecimal() and int(name) < classes)]
+    if wrong or not names:
+        raise ValueError(f"{where} must have folders named 0 to {classes - 1}. Received: {(*wrong, 'none')[0]}")
+    return {name: int(name) for name in names}
+
+
+def _check_same(where: str, names: Sequence[str], class_names: Sequence[str]) -> None:
+    """Raise a ValueError if a test set has other classes than the weights."""
+    if sorted(names) != sorted(class_names):
+        strange, missing = (
+            sorted(set(a) - set(b)) or sorted(a) for a, b in ((names, class_names), (class_names, names))
+        )
+        raise ValueError(f"{where} must have the classes of the weights: it has {_some(strange)} for {_some(missing)}.")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} others" if len(names) > _SHOWN else "")
+
+
+def _imagenet_labels(where: str, names: Sequence[str], class_names: Sequence[str]) -> dict[str, int]:
+    """Return the labels of folders named by WordNet identifiers, for weights with ImageNet's class names, else `{}`."""
+    identified = dict(imagenet_classes())
+    if not class_names or not set(class_names) <= set(identified.values()):
+        return {}
+    _check_same(where, [identified[name] for name in names], class_names)
+    free = list(enumerate(class_names))  # two of ImageNet's names stand for two classes each
+    labels = {}
+    for name in sorted(names):  # in the order of their identifiers, as in ImageNet
+        place = next(pair for pair in free if pair[1] == identified[name])
+        free.remove(place)
+        labels[name] = place[0]
+    return labels
+
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")  # other files are left alone, in training, too
+ANNOTATIONS = "val_annotations.txt"
+_IMAGES = "images"
+
+
+def classes_in(folder: Path) -> list[str]:
+    """Return the classes of a folder, in order: its sub-folders, or those in Tiny ImageNet's `val_annotations.txt`."""
+    if annotated := _annotated(folder):
+        return sorted(set(annotated.values()))
+    # Hidden folders are other programs', such as .ipynb_checkpoints; Keras's image_dataset_from_directory skips them.
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    moved = (folder / ANNOTATIONS).is_file()
+    if names == [_IMAGES] and _images(folder / _IMAGES):
+        raise ValueError(f"{folder} needs one sub-folder per class, or {ANNOTATIONS} next to {_IMAGES}/*.")
+    return [name for name in names if not (moved and name == _IMAGES)]
+
+
+def photographs_of(folder: Path, names: list[str]) -> Iterator[tuple[str, list[Path]]]:
+    """Yield classes with their photographs, sorted by name: `CLASS/*` or, without any, `CLASS/images/*`."""
+    if annotated := _annotated(folder):
+        files: dict[str, list[Path]] = {name: [] for name in names}
+        for file, name in sorted(annotated.items()):
+            if name in files:
+                files[name].append(folder / _IMAGES / file)
+        yield from files.items()
+        return
+    for name in names:
+        yield name, _images(folder / name) or _images(folder / name / _IMAGES)
+
+
+def _images(folder: Path) -> list[Path]:
+    """Return the images in a folder, which may not exist, sorted as their paths are."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:  # what is no link it knows without another look at the disk
+        # Hidden ones are no photographs: macOS keeps what it knows of 0.jpg in ._0.jpg.
+        named = (e for e in entries if not e.name.startswith(".") and os.path.splitext(e.name)[1].lower() in SUFFIXES)
+        names = [e.name for e in named if not os.path.isdir(e.path)]
+    return sorted((folder / name for name in names), key=str)
+
+
+def _annotated(folder: Path) -> dict[str, str]:
+    """Return the class of each file in `images` by Tiny ImageNet's list; nothing for other layouts."""
+    path = folder / ANNOTATIONS
+    if not path.is_file():
+        return {}
+    images = {image.name for image in _images(folder / _IMAGES)}
+    if not images:
+        return {}
+    classes: dict[str, str] = {}
+    is_right = False
+    with contextlib.suppress(UnicodeDecodeError):
+        lines = [line for line in read_bounded(path).decode("utf-8-sig").splitlines() if line.strip()]
+        pairs = [(*line.split("\t"), "")[:2] for line in lines]
+        classes = {file: name for file, name in pairs if file and name}
+        is_right = len(classes) == len(pairs) and set(classes) == images
+    if not is_right:
+        raise ValueError(
+            f"{path} must have a UTF-8 line for each image in {folder / _IMAGES} and no others: its name, a tab, its "
+            "class. Unpack the archive again."
+        )
+    return classes
+
 
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
 _VALIDATION_IMAGES = 50_000
 
 
 class Photograph(NamedTuple):
-    """A test image.
+    """A test image."""
 
-    Attributes:
-        file: Where it is, or itself.
-        label: Its class, a number.
-    """
-
-    file: Path | EncodedImage
-    label: int
+    file: Path | EncodedImage  # path or content
+    label: int  # class number
 
 
 class PhotographSet(NamedTuple):
-    """Labelled photographs.
+    """Labelled photographs."""
 
-    Attributes:
-        name: What it is called.
-        images: Their number.
-        photographs: They themselves, read once.
-    """
-
-    name: str
-    images: int
-    photographs: Iterable[Photograph]
+    name: str  # name in messages
+    images: int  # number of photographs
+    photographs: Iterable[Photograph]  # iterable of photographs; can be consumed once
 
 
 def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
-    """Whether a folder holds sub-folders, one per class or `val`, and no data sets of arrays."""
+    """Whether a folder has sub-folders, one per class or `val`, and no data sets of arrays."""
     path = Path(folder or "")
-    if not folder or not path.is_dir():
-        return False
-    if any((path / f"{name}.npz").is_file() for name in DATASETS):
+    if not folder or not path.is_dir() or any((path / f"{name}.npz").is_file() for name in DATASETS):
         return False
     return any(entry.is_dir() and not entry.name.startswith(".") for entry in path.iterdir())
 
@@ -61,27 +199,22 @@ def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
 def folder_test_set(
     folder: str | os.PathLike[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
 ) -> PhotographSet:
-    """Find the photographs of `DIR/val/CLASS/*`, or where there is no `val` of `DIR/CLASS/*`.
-
-    `DIR/val` may also be as Tiny ImageNet's archive has it, see `class_folders`.
+    """Find the photographs of `DIR/val/CLASS/*` or, without `val`, of `DIR/CLASS/*`; also Tiny ImageNet's archive.
 
     Args:
         folder: DIR.
-        classes: Number of classes that the weights have.
-        numbered: Whether the names of the class folders are the numbers of
-            their classes, as in ImageNet-V2. Defaults to `False`: classes are
-            in the order of the names. Of weights that know ImageNet's 1000
-            classes the folders may also be some of these, by WordNet's
-            identifiers.
-        class_names: Names of the weights' classes, in order, if they are
-            known. Folders of the same names are these classes, whatever their
-            order; of other names, they are refused. Plain numbers count as
-            unknown names.
+        classes: Number of classes of the weights.
+        numbered: Whether class folders are named by class numbers, as in
+            ImageNet-V2. Defaults to `False`: classes are in the order of the
+            names. For weights of ImageNet's 1000 classes the folders may be
+            some of these, named by WordNet identifiers.
+        class_names: Names of the weights' classes, in order, if known: folders
+            of these names are matched by name, others are refused. Numbers
+            count as unknown names.
 
     Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If its sub-folders are not the classes, or Tiny ImageNet's list
-            of classes is not of its images.
+        FileNotFoundError: If the folder does not exist.
+        ValueError: If its sub-folders are not the classes of the weights.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -91,128 +224,76 @@ def folder_test_set(
     labels = class_labels(str(root), names, classes, numbered, class_names)
     found = dict(photographs_of(root, list(labels)))
     photographs = [Photograph(path, labels[name]) for name, files in found.items() for path in files]
-    if not photographs:
-        raise ValueError(f"{root} holds no images: {', '.join(SUFFIXES)} in one sub-folder per class.")
-    if empty := [name for name, files in found.items() if not files]:  # a number without them would be of others
-        remedy = "put their images there"
-        with contextlib.suppress(ValueError):  # where a part of the classes will do
-            class_labels(str(root), [name for name in names if name not in empty], classes, numbered, class_names)
-            remedy = "remove the folders to leave these out, or " + remedy
-        raise ValueError(
-            f"{root / empty[0]} holds no images: {', '.join(SUFFIXES)}, not in further folders. Such classes: "
-            f"{len(empty)} of {len(found)}; {remedy}."
-        )
+    # Results without some of the classes would not be comparable.
+    empty = [root / name for name, files in found.items() if not files]
+    if empty or not photographs:
+        where = empty[0] if empty else root
+        raise ValueError(f"{where} contains no images ({', '.join(SUFFIXES)}): put them there, or remove the folder.")
     return PhotographSet(str(root), len(photographs), photographs)
 
 
 def data_test_set(
     data: str, data_dir: str | os.PathLike[str] | None, classes: int, class_names: Sequence[str] = ()
 ) -> PhotographSet:
-    """Find the test photographs of a data set by its name.
-
-    Args:
-        data: One of `FOLDERS`, e.g. `"imagenette"`.
-        data_dir: Folder of the data sets, which holds one of that name, or its
-            own folder. Defaults to the value of `KERAS_HIGHWAY_DATA`.
-        classes: As in `folder_test_set`.
-        class_names: As in `folder_test_set`.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If its sub-folders are not the classes.
-    """
+    """Find the test photographs of one of `FOLDERS`, in `data_dir` or `KERAS_HIGHWAY_DATA` or their sub-folder."""
     return folder_test_set(data_folder(data, data_dir), classes, class_names=class_names)
 
 
 def data_folder(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
-    """Return the folder of a data set of photographs, which holds `val`; arguments as in `data_test_set`.
-
-    Raises:
-        FileNotFoundError: If there is none.
-    """
+    """Return the folder of a data set of photographs, which contains `val`."""
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     places = [Path(folder) / data, Path(folder)] if folder else []
     found = next((place for place in places if (place / "val").is_dir()), None)
     if found is None:
-        looked = f" There is no folder {' nor '.join(str(place / 'val') for place in places)}." if places else ""
+        places = [str(place / "val") for place in places]
         raise FileNotFoundError(
-            f"The photographs of {data} are not there.{looked} Name the folder that holds {data}/val/CLASS/*, or set "
-            f"{DATA_VARIABLE} to it."
+            f"The photographs of {data} were not found in {' or '.join(places) or 'any folder'}: name the folder of "
+            f"{data}/val/CLASS/*, or set {DATA_VARIABLE}."
         )
     return found
 
 
 def some_of(test_set: PhotographSet, samples: int, seed: int = 0) -> PhotographSet:
-    """Draws photographs at random; none is read.
-
-    Args:
-        test_set: The photographs.
-        samples: Int, how many; all where there are fewer.
-        seed: Int, of the draw. Defaults to `0`.
-
-    Returns:
-        Those that were drawn, in the order of the set.
-    """
+    """Draw photographs at random, in the order of the set; none is read."""
     chosen = np.sort(np.random.default_rng(seed).permutation(test_set.images)[:samples])
     photographs = list(test_set.photographs)
     return PhotographSet(test_set.name, len(chosen), [photographs[i] for i in chosen])
 
 
 class Batch(NamedTuple):
-    """Test images as they go into a network.
+    """Decoded test images."""
 
-    Attributes:
-        pixels: uint8 `(n, height, width, channels)`.
-        labels: int64 `(n,)`.
-        names: Of their files.
-        errors: Messages about files that could not be read; these files are
-            in no other field.
-    """
-
-    pixels: np.ndarray
-    labels: np.ndarray
-    names: list[str]
-    errors: list[str]
+    pixels: np.ndarray  # uint8 `(n, height, width, channels)`
+    labels: np.ndarray  # int64 `(n,)`
+    names: list[str]  # file names
+    errors: list[str]  # messages about unreadable files, which are in no other field
 
 
 def read_batches(
     photographs: Iterable[Photograph], transform: Transform, size: int, workers: int | None = None
 ) -> Iterator[Batch]:
-    """Yield the photographs in batches, in order; two are read ahead, on several threads.
-
-    Args:
-        photographs: Of a `PhotographSet`.
-        transform: What they go through; `transform.apply` is left to do.
-        size: Images per batch.
-        workers: Threads. Defaults to the number of cores.
-    """
+    """Yield the photographs in batches, in order; two are read ahead, on several threads."""
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         waiting: deque[tuple[Photograph, Future[np.ndarray | str]]] = deque()
-        ahead = 2 * size
         images = iter(photographs)
-        done = False
-        while waiting or not done:
-            while not done and len(waiting) < ahead + size:
-                photograph = next(images, None)
-                done = photograph is None
-                if photograph is not None:
-                    waiting.append((photograph, pool.submit(_pixels, photograph, transform)))
+        while True:
+            for photograph in islice(images, 3 * size - len(waiting)):
+                waiting.append((photograph, pool.submit(_pixels, photograph, transform)))
+            if not waiting:
+                return
             batch = [waiting.popleft() for _ in range(min(size, len(waiting)))]
-            if batch:
-                yield _batch([(photograph, future.result()) for photograph, future in batch])
+            decoded = [(photograph, future.result()) for photograph, future in batch]
+            good = [(photograph, pixels) for photograph, pixels in decoded if not isinstance(pixels, str)]
+            yield Batch(
+                np.stack([pixels for _, pixels in good]) if good else np.empty((0,), np.uint8),
+                np.array([photograph.label for photograph, _ in good], np.int64),
+                [str(photograph.file) for photograph, _ in good],
+                [pixels for _, pixels in decoded if isinstance(pixels, str)],
+            )
 
 
 def read_all(test_set: PhotographSet, transform: Transform, size: int) -> Iterator[Batch]:
-    """Yield the photographs in batches, as `read_batches`.
-
-    Args:
-        test_set: The photographs.
-        transform: What they go through; `transform.apply` is left to do.
-        size: Images per batch.
-
-    Raises:
-        ImageError: If one cannot be read.
-    """
+    """Yield the photographs in batches, as `read_batches`; raise an ImageError for an unreadable one."""
     for batch in read_batches(test_set.photographs, transform, size):
         if batch.errors:
             raise ImageError(f"{test_set.name}: {batch.errors[0]}")
@@ -220,54 +301,109 @@ def read_all(test_set: PhotographSet, transform: Transform, size: int) -> Iterat
 
 
 def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:
-    """Return a photograph's pixels as stored (as training, timm and torchvision do), or the error message."""
+    """Return the pixels as stored (like training, timm and torchvision, not upright), or the error message."""
     try:
         return load_image(photograph.file, transform, upright=False)
     except ImageError as error:
         return str(error)
 
 
-def _batch(decoded: list[tuple[Photograph, np.ndarray | str]]) -> Batch:
-    good = [(photograph, pixels) for photograph, pixels in decoded if not isinstance(pixels, str)]
-    pixels = np.stack([pixels for _, pixels in good]) if good else np.empty((0,), np.uint8)
-    labels = np.array([photograph.label for photograph, _ in good], np.int64)
-    return Batch(
-        pixels, labels, [str(p.file) for p, _ in good], [pixels for _, pixels in decoded if isinstance(pixels, str)]
-    )
-
-
 def read_real_labels(path: str | os.PathLike[str]) -> list[list[int]]:
-    """Read ImageNet's reassessed labels [Beyer et al. 2020], `real.json`.
-
-    Returns:
-        For each of the 50,000 validation images, in the order of their
-        numbers, the classes that it shows, of which there may be none.
-
-    Raises:
-        ValueError: If it is not such a file.
-        FileNotFoundError: If there is none.
-    """
+    """Read ImageNet's reassessed labels [Beyer et al. 2020], `real.json`: a list of classes per validation image."""
     labels = read_json(path)
-    if not isinstance(labels, list) or len(labels) != _VALIDATION_IMAGES or not all(map(_are_classes, labels)):
-        raise ValueError(f"{path} must be a list of {_VALIDATION_IMAGES} lists of numbers of classes, 0 to 999.")
+    rows = labels if isinstance(labels, list) and len(labels) == _VALIDATION_IMAGES else [None]
+    if not all(isinstance(row, list) and all(isinstance(k, int) and 0 <= k < 1000 for k in row) for row in rows):
+        raise ValueError(f"{path} must be a list of {_VALIDATION_IMAGES} lists of class numbers from 0 to 999.")
     return labels
 
 
-def _are_classes(labels: Any) -> bool:
-    return isinstance(labels, list) and all(isinstance(label, int) and 0 <= label < 1000 for label in labels)
-
-
 def real_labels_of(name: str, labels: list[list[int]]) -> list[int]:
-    """Return the ReaL labels of a validation image.
-
-    Args:
-        name: Of its file, which holds `ILSVRC2012_val_` and its number.
-        labels: Of `read_real_labels`.
-
-    Raises:
-        ValueError: If its name is another.
-    """
+    """Return the ReaL labels of a validation image, by the number in its file name."""
     number = _VALIDATION.search(Path(name).name)
     if not number or not 1 <= int(number[1]) <= len(labels):
-        raise ValueError(f"ReaL labels are of ImageNet's validation images, ILSVRC2012_val_00000001. Received: {name}")
+        raise ValueError(f"ReaL labels are for ImageNet's validation images, ILSVRC2012_val_00000001. Received: {name}")
     return labels[int(number[1]) - 1]
+
+
+def labelled_split(builder: Any) -> str | None:
+    """Return the first of the splits `test` and `validation` with labels; competitions mark missing ones by -1."""
+    for split in ("test", "validation"):
+        if split in builder.info.splits:
+            rows = encoded_rows(builder, f"{split}[:1]").as_numpy_iterator()
+            if all(int(row["label"]) >= 0 for row in rows):
+                return split
+    return None
+
+
+def encoded_rows(builder: Any, split: str) -> Any:
+    """Return a split's examples in the order of its files, as a `tf.data.Dataset`; images are not decoded."""
+    decoders = {"image": _tfds("data").decode.SkipDecoding()}
+    return builder.as_dataset(split, shuffle_files=False, decoders=decoders)
+
+
+def check_features(name: str, builder: Any) -> Any:
+    """Return the label feature of a set of images with one class each."""
+    features, kinds = builder.info.features or {}, _tfds("data").features
+    known = (("image", kinds.Image), ("label", kinds.ClassLabel))
+    if not all(isinstance(features.get(key), kind) for key, kind in known):
+        raise ValueError(f"{name} must have an Image `image` and a ClassLabel `label`. Received: {dict(features)}")
+    return features["label"]
+
+
+def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
+    """Return the builder of a prepared set; `option` is what the user passed, for the error without the library."""
+    tfds = _tfds(option)
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.registered.DatasetNotFoundError, ValueError, AssertionError) as error:  # or no such version
+        raise ValueError(f"TensorFlow Datasets has no set {name!r}: {error}") from error
+    if not builder.is_prepared():
+        raise FileNotFoundError(
+            f"TensorFlow Datasets has not prepared {name} in {builder.data_path}: run "
+            f"python -c \"import tensorflow_datasets as t; t.load('{name}')\""
+        )
+    return builder
+
+
+def _tfds(option: str) -> Any:
+    try:
+        library = importlib.import_module("tensorflow_datasets")  # an extra
+    except ImportError as error:
+        raise ImportError(f'{option} needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
+    tensorflow()
+    return library
+
+
+def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Sequence[str] = ()) -> PhotographSet:
+    """Open the labelled split `test`, or else `validation`, of a prepared set of TensorFlow Datasets.
+
+    `name` may have a configuration, `"imagenette/160px-v2"`; classes are matched as in `folder_test_set`.
+    """
+    builder = tfds_builder(name, data_dir, "--tfds")
+    info = builder.info
+    label = check_features(name, builder)
+    split = labelled_split(builder)
+    if split is None:
+        raise ValueError(f"{name} must have a labelled split test or validation. Received: {list(info.splits)}")
+    labels = _labels(name, label, classes, class_names)
+    rows = encoded_rows(builder, split)
+
+    def photographs() -> Iterator[Photograph]:
+        for i, row in enumerate(rows.as_numpy_iterator()):
+            file = row["file_name"].decode() if "file_name" in row else f"{name} {split} {i}"
+            yield Photograph(EncodedImage(row["image"], file), labels[int(row["label"])])
+
+    return PhotographSet(f"{name} {split}", info.splits[split].num_examples, photographs())
+
+
+def _labels(name: str, feature: Any, classes: int, class_names: Sequence[str]) -> Sequence[int]:
+    """Return the class of the weights for each label."""
+    names = list(getattr(feature, "names", None) or ())
+    numbers = [str(i) for i in range(len(names))]
+    if names != numbers:
+        numbered = sorted(names) == sorted(numbers) != sorted(class_names)
+        known = class_labels(name, names, classes, numbered, class_names)
+        return [known[one] for one in names]
+    if feature.num_classes != classes:
+        raise ValueError(f"The weights have {classes} classes, {name} has {feature.num_classes}.")
+    return list(range(classes))

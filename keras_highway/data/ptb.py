@@ -1,4 +1,4 @@
-"""The Penn Treebank as a corpus for language models, or any corpus of the same three files."""
+"""The Penn Treebank as a corpus, or any corpus of the same three files, and its batches."""
 
 import os
 from collections.abc import Sequence
@@ -7,8 +7,72 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_highway._support.schema import checked_size
 from keras_highway.data.datasets import DATA_VARIABLE
 from keras_highway.data.vocabulary import Vocabulary, words_of
+
+
+class UniqueWords(NamedTuple):
+    """The words of a batch, each once."""
+
+    words: np.ndarray  # int32 `(size,)`, the distinct words; what fills up is word 0
+    positions: np.ndarray  # int32, the batch's shape: which of them stands where
+
+
+def batchify(tokens: np.ndarray, batch: int = 20, steps: int = 35) -> tuple[np.ndarray, np.ndarray]:
+    """Lays a text out as parallel streams for truncated back-propagation.
+
+    The text is cut to a multiple of `batch * steps` tokens and into `batch`
+    equal pieces; batch `k` has steps `k * steps` to `(k + 1) * steps - 1` of
+    each piece, so that row `i` continues in row `i` of the next batch. The
+    target of a token is the next one, of the last token the first [Kim et
+    al.'s code].
+
+    Args:
+        tokens: Integers `(n,)`.
+        batch: Number of streams.
+        steps: Tokens of a stream in a batch.
+
+    Returns:
+        Inputs and targets, each `(n // (batch * steps), batch, steps)`.
+
+    Raises:
+        ValueError: If there are not enough tokens for one batch, or a number
+            is not positive.
+    """
+    tokens, batch, steps = np.asarray(tokens), checked_size(batch, "batch"), checked_size(steps, "steps")
+    used = len(tokens) // (batch * steps) * batch * steps
+    if used == 0:
+        raise ValueError(
+            f"A text of {len(tokens)} tokens is too short for one batch of {batch} streams x {steps} steps = "
+            f"{batch * steps} tokens. Use fewer streams or steps, or a longer text."
+        )
+    inputs = tokens[:used]
+    pair = (inputs, np.roll(inputs, -1))
+    inputs, targets = (x.reshape(batch, -1, steps).swapaxes(0, 1) for x in pair)
+    return inputs, targets
+
+
+def deduplicate(words: np.ndarray, multiple: int = 64) -> UniqueWords:
+    """Find the distinct words of a batch, as many as a few sizes allow.
+
+    XLA compiles anew for every shape. Of the Treebank's 1,327 batches of 700
+    tokens, which have 312 to 401 distinct words, multiples of 64 make three
+    shapes (320, 384, 448) and 5 % more rows than needed.
+    """
+    words = np.asarray(words)
+    distinct, positions = np.unique(words, return_inverse=True)
+    size = min(-(-len(distinct) // multiple) * multiple, words.size)
+    rows = np.zeros(size, np.int32)
+    rows[: len(distinct)] = distinct
+    return UniqueWords(rows, positions.reshape(words.shape).astype(np.int32))
+
+
+def every(words: np.ndarray) -> UniqueWords:
+    """Return the plain form of `deduplicate`: every position has a row of its own."""
+    words = np.asarray(words)
+    return UniqueWords(words.reshape(-1).astype(np.int32), np.arange(words.size, dtype=np.int32).reshape(words.shape))
+
 
 __all__ = ["Corpus", "load_corpus", "load_split"]
 
@@ -95,13 +159,6 @@ def corpus_folder(folder: str | os.PathLike[str] | None, splits: Sequence[str] =
 
     It is the folder itself where it has all three, else `ptb` in it where
     that has the splits, else the folder itself where it has these.
-
-    Args:
-        folder: As in `load_corpus`.
-        splits: Those that are asked for. Defaults to all three.
-
-    Raises:
-        FileNotFoundError: If no folder is known.
     """
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
@@ -121,25 +178,12 @@ def _words(path: Path) -> list[str]:
 
 
 def read_text(path: Path) -> str:
-    """Return a text file.
-
-    Raises:
-        ValueError: If it holds no words or is not UTF-8; the message states
-            where.
-    """
+    """Return a UTF-8 text file with at least one word."""
     return decoded(path.read_bytes(), str(path))
 
 
 def decoded(content: bytes, path: str) -> str:
-    """Decode UTF-8.
-
-    Args:
-        content: The bytes.
-        path: Where they are from, for the message.
-
-    Raises:
-        ValueError: As `read_text`.
-    """
+    """Decode UTF-8; `path` names the source in the error."""
     try:
         text = content.decode("utf-8").removeprefix("\ufeff")  # editors' mark of UTF-8: no part of the first word
     except UnicodeDecodeError as error:

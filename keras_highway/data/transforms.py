@@ -8,6 +8,8 @@ import dataclasses
 import functools
 import json
 import math
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +18,99 @@ from typing import Any
 
 import numpy as np
 
-from keras_highway._support.schema import is_count, is_whole
-from keras_highway.data.libraries import Library, known_shape, library_of
+from keras_highway._support.schema import is_whole
+from keras_highway._support.terminal import Notice
+
+_IMAGE = (-3, -2, -1)
+
+
+@dataclass(frozen=True)
+class Library:
+    """Whose tensor it is, and how that library does what a transform needs."""
+
+    float32: Callable[[Any], Any]  # function tensor -> the same in float32
+    constant: Callable[[np.ndarray, Any], Any]  # function (array, tensor) -> the array as a tensor where the tensor is
+    mean: Callable[[Any], Any]  # function tensor -> the mean of every image, `(..., 1, 1, 1)`
+    at_least_one: Callable[[Any], Any]  # function tensor -> larger of it and 1, element by element
+    values: Callable[[Any], np.ndarray]  # function tensor -> NumPy array of its values; raises where it has none yet
+
+
+def library_of(x: Any) -> Library | None:
+    """Return the library of a tensor; None for what NumPy makes an array of."""
+    row = _LIBRARIES.get(type(x).__module__.partition(".")[0])
+    return row() if row and hasattr(x, "shape") and hasattr(x, "dtype") else None
+
+
+def known_shape(x: Any) -> tuple[int | None, ...] | None:
+    """Return the shape of a tensor, `None` where a size is open, or for the whole where not even the rank is known."""
+    shape = x.shape
+    if getattr(shape, "rank", 0) is None:
+        return None
+    return tuple(shape)
+
+
+def values_of(x: Any, library: Library | None) -> np.ndarray | None:
+    """Return the values of a tensor; None where it has none yet, as inside of a graph or of a compiled function."""
+    if library is None:
+        return np.asarray(x)
+    try:
+        return library.values(x)
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        return None  # each library has an error of its own for a symbol's values
+
+
+def _tensorflow() -> Library:
+    tf: Any = sys.modules["tensorflow"]
+    return Library(
+        float32=lambda x: tf.cast(x, tf.float32),
+        constant=lambda array, x: tf.constant(array),
+        mean=lambda x: tf.reduce_mean(x, _IMAGE, keepdims=True),
+        at_least_one=lambda x: tf.maximum(x, 1.0),
+        values=lambda x: x.numpy(),
+    )
+
+
+def _jax() -> Library:
+    jnp: Any = sys.modules["jax.numpy"]
+    return Library(
+        float32=lambda x: x.astype(jnp.float32),
+        constant=lambda array, x: jnp.asarray(array),
+        mean=lambda x: jnp.mean(x, _IMAGE, keepdims=True),
+        at_least_one=lambda x: jnp.maximum(x, 1.0),
+        values=np.asarray,
+    )
+
+
+def _torch() -> Library:
+    torch: Any = sys.modules["torch"]
+    return Library(
+        float32=lambda x: x.to(torch.float32),
+        constant=lambda array, x: torch.as_tensor(array.copy(), device=x.device),
+        mean=lambda x: torch.mean(x, _IMAGE, keepdim=True),
+        at_least_one=lambda x: torch.clamp(x, min=1.0),
+        values=lambda x: x.detach().cpu().numpy(),
+    )
+
+
+def _keras() -> Library:
+    keras: Any = sys.modules["keras"]
+
+    def values(x: Any) -> np.ndarray:
+        if keras.utils.is_keras_tensor(x):
+            raise TypeError("A symbolic tensor has no values.")
+        return keras.ops.convert_to_numpy(x)
+
+    return Library(
+        float32=lambda x: keras.ops.cast(x, "float32"),
+        constant=lambda array, x: array,
+        mean=lambda x: keras.ops.mean(x, _IMAGE, keepdims=True),
+        at_least_one=lambda x: keras.ops.maximum(x, 1.0),
+        values=values,
+    )
+
+
+_LIBRARIES = {"tensorflow": _tensorflow, "jax": _jax, "jaxlib": _jax, "torch": _torch, "keras": _keras}
+
 
 INTERPOLATIONS = ("bicubic", "bilinear")
 _MAX_RATIO = 16  # of the longer side to the shorter: beyond it, what the central crop cuts away is not resized at all
@@ -120,7 +213,7 @@ class Transform:
         several = (1, self.channels)
         filters = " or ".join(map(repr, INTERPOLATIONS))
         fits = {
-            "size": (_numbers(self.size, (2,), is_count), "height and width, whole numbers"),
+            "size": (_numbers(self.size, (2,), lambda n: is_whole(n) and n > 0), "height and width, whole numbers"),
             "channels": (is_whole(self.channels) and self.channels in (1, 3), "1 or 3"),
             "scale": (_numbers((self.scale,), (1,), lambda x: x > 0), "a positive number"),
             "crop": (_numbers((self.crop,), (1,), lambda x: 0 < x <= 1), "a number in (0, 1]"),
@@ -221,14 +314,7 @@ def _by_channel(numbers: tuple[float, ...], first: bool) -> np.ndarray:
 
 
 def mean_image_of(images: np.ndarray) -> np.ndarray:
-    """Return the mean over images of what contrast normalization makes of them.
-
-    Args:
-        images: uint8 array `(n, height, width, channels)`.
-
-    Returns:
-        float32 array `(height, width, channels)`.
-    """
+    """Return the mean of images `(n, height, width, channels)` after contrast normalization, float32."""
     total = np.zeros(images.shape[1:], np.float64)
     for start in range(0, len(images), 1000):
         part = images[start : start + 1000]
@@ -239,18 +325,7 @@ def mean_image_of(images: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def mean_image(data: str) -> np.ndarray:
-    """Return the mean image of a data set's training images after contrast normalization; part of the package.
-
-    Args:
-        data: One of `MEAN_IMAGES`.
-
-    Returns:
-        float32 array `(32, 32, 3)`, read-only: `mean_image_of` the 50,000
-        training images, in float16's precision.
-
-    Raises:
-        ValueError: If the package has none of that data set.
-    """
+    """Return the mean training image of a data set, `mean_image_of` stored in float16: float32, read-only."""
     if data not in MEAN_IMAGES:
         raise ValueError(f"`mean_image` must be one of {', '.join(MEAN_IMAGES)}. Received: mean_image={data!r}")
     with np.load(Path(__file__).parent / "mean_images.npz", allow_pickle=False) as file:
@@ -322,3 +397,43 @@ def imagenet_classes() -> tuple[tuple[str, str], ...]:
     """Return WordNet's identifier and the name of each of the 1000 classes, in order; part of the package."""
     index = json.loads((Path(__file__).parent / "imagenet_class_index.json").read_text("utf-8"))
     return tuple((identifier, name) for identifier, name in (index[str(i)] for i in range(len(index))))
+
+
+class PixelRange(Notice):
+    """Values that may be pixels, and are more likely something else: scaled or normalized before, or of 16 bits."""
+
+
+def check_pixels(x: Any, library: Library | None) -> None:
+    """Refuses what cannot be pixels; warns of values outside of [0, 255], and of floats that are all in [0, 1].
+
+    Values are checked where there are any: inside of `tf.data.Dataset.map`
+    or of a compiled function there is a dtype alone.
+    """
+    name = _dtype_name(x)
+    if not name.startswith(("int", "uint", "float", "bfloat")):
+        raise ValueError(f"Pixels are whole or floating-point numbers in [0, 255]. Received: dtype {name}")
+    if name == "uint8":
+        return
+    values = values_of(x, library)
+    if values is None or not values.size:
+        return
+    low, high = (float(bound) for bound in (values.min(), values.max()))
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise ValueError("Pixels are finite numbers in [0, 255]. Received: NaN or infinite values")
+    if suspicion := _suspicion(low, high, "float" in name):
+        warnings.warn(f"Pixels are in [0, 255]. {suspicion} Received: values from {low:g} to {high:g}", PixelRange, 3)
+
+
+def _dtype_name(x: Any) -> str:
+    """`float32` of NumPy's, TensorFlow's `<dtype: 'float32'>` and PyTorch's `torch.float32` alike."""
+    return str(getattr(x.dtype, "name", x.dtype)).removeprefix("torch.")
+
+
+def _suspicion(low: float, high: float, floating: bool) -> str:
+    if low < 0:
+        return "Negative ones look normalized before: leave one of the two normalizations out."
+    if high > 255:
+        return "Larger ones look like 16 bits: divide by 257."
+    if floating and 0 < high <= 1:
+        return "These look scaled to [0, 1] before: multiply by 255, or all images will be nearly black."
+    return ""

@@ -1,4 +1,4 @@
-"""The words and the characters of a language model: which word is which number, and how each is spelled.
+"""Words and characters of a language model, their numbers and spelling.
 
 A model that reads characters can read any word; it predicts only the words
 of its vocabulary. Words and their spelling follow Kim et al., "Character-Aware
@@ -18,7 +18,7 @@ import numpy as np
 from keras_highway._support.schema import Fields, Items, Number, Text, parse_json
 from keras_highway._support.terminal import is_text
 
-VOCABULARY = "vocabulary.json"  # the file of one, beside weights
+VOCABULARY = "vocabulary.json"  # next to the weights
 UNKNOWN, END_OF_SENTENCE = "<unk>", "<eos>"
 PADDING, START, END = "<pad>", "<start>", "<end>"
 # Marks are longer than one character, so that no text can be mistaken for them.
@@ -37,19 +37,11 @@ _SCHEMA = Fields(
 
 
 class Strange(NamedTuple):
-    """What a vocabulary does not know of a text.
+    """Counts of unknown words and characters in a text."""
 
-    Attributes:
-        unseen: Words outside the vocabulary: read by their spelling, predicted
-            as `<unk>`.
-        unreadable: Characters outside it: read as the character of `<unk>`.
-        cut: Words outside it of more than `word_length - 2` characters: read
-            without their last ones.
-    """
-
-    unseen: int
-    unreadable: int
-    cut: int
+    unseen: int  # words outside the vocabulary: read by their spelling, predicted as `<unk>`
+    unreadable: int  # characters outside it: read as the character of `<unk>`
+    cut: int  # words outside it of more than `word_length - 2` characters: read without their last ones
 
 
 @dataclass(frozen=True)
@@ -63,10 +55,8 @@ class Vocabulary:
         word_length: Characters of a spelled word with its start and end mark.
 
     Raises:
-        ValueError: If the marks are not where they must be, something is
-            there twice, a word cannot have a single character, one is of more
-            than 5,000, a spelling is of more than 1,000, or a character is not
-            a single one that a file can hold.
+        ValueError: If the marks are missing, a word or character occurs twice
+            or cannot be written to a file, or a length is out of its range.
     """
 
     words: tuple[str, ...]
@@ -74,37 +64,37 @@ class Vocabulary:
     word_length: int
 
     def __post_init__(self):
-        if self.words[:2] != (UNKNOWN, END_OF_SENTENCE) or len(set(self.words)) != len(self.words):
-            raise ValueError(
-                f"The words of a vocabulary are {UNKNOWN!r}, {END_OF_SENTENCE!r} and then others, each once. "
-                f"Received: {len(self.words)} words, {len(set(self.words))} of them distinct, first {self.words[:2]}"
-            )
-        if (longest := max(map(len, self.words))) > _LONGEST_WORD:  # else its file could not be read
-            raise ValueError(
-                f"A word of a vocabulary has at most {_LONGEST_WORD:,} characters; in a text, words stand between "
-                f"spaces. Received: a word of {longest:,} characters"
-            )
         singles = self.characters[len(_MARKS) :]
-        if self.characters[: len(_MARKS)] != _MARKS or len(set(singles)) != len(singles):
-            raise ValueError(
-                f"The characters of a vocabulary are the marks {_MARKS} and then single ones, each once. "
-                f"Received: first {self.characters[: len(_MARKS)]}, {len(singles)} others"
-            )
-        if wrong := [c for c in singles if len(c) != 1 or not is_text(c)]:
-            raise ValueError(
-                f"The characters of a vocabulary are single ones that a text can have. Received: {wrong[0]!r}"
-            )
-        if wrong := [word for word in self.words if not is_text(word)]:
-            raise ValueError(f"A word of a vocabulary has characters that no text can hold. Received: {wrong[0]!r}")
-        if not 3 <= self.word_length <= LONGEST_SPELLING:
-            raise ValueError(
-                "`word_length` counts a start mark, an end mark and at least one character, at most "
-                f"{LONGEST_SPELLING:,} in all. Received: word_length={self.word_length}"
-            )
+        longest = max(map(len, self.words), default=0)
+        unwritable = [text for text in (*self.words, *singles) if not is_text(text)]
+        rules = (
+            (
+                self.words[:2] == (UNKNOWN, END_OF_SENTENCE) and len(set(self.words)) == len(self.words),
+                f"`words` must be {UNKNOWN!r}, {END_OF_SENTENCE!r} and then others, each once",
+            ),
+            # Else its file could not be read.
+            (longest <= _LONGEST_WORD, f"A word has at most {_LONGEST_WORD:,} characters, not {longest:,}"),
+            (
+                self.characters[: len(_MARKS)] == _MARKS and len(set(singles)) == len(singles),
+                f"`characters` must be the marks {_MARKS} and then single characters, each once",
+            ),
+            (all(len(c) == 1 for c in singles), "Characters after the marks must be single ones"),
+            (not unwritable, f"Words and characters must be text that a file can contain, not {unwritable[:1]!r}"),
+            (
+                3 <= self.word_length <= LONGEST_SPELLING,
+                f"`word_length` must be from 3 to {LONGEST_SPELLING:,}: a start mark, an end mark and one character",
+            ),
+        )
+        for is_met, rule in rules:
+            if not is_met:
+                raise ValueError(
+                    f"{rule}. Received: words={shortened(self.words)}, characters={shortened(self.characters)}, "
+                    f"word_length={self.word_length}"
+                )
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What `create_model` must know of it to build a network for its words."""
+        """Arguments of `create_model` for a network of these words."""
         return {
             "classes": len(self.words),
             "characters": len(self.characters),
@@ -136,7 +126,7 @@ class Vocabulary:
         return cls((UNKNOWN, END_OF_SENTENCE, *words), (*_MARKS, *characters), length)
 
     def padded(self, shortest: int) -> "Vocabulary":
-        """Return the vocabulary with spellings padded to at least so many characters: a net's widest kernel."""
+        """Return the vocabulary with spellings of at least `shortest` characters, the widest kernel of a net."""
         return self if self.word_length >= shortest else replace(self, word_length=shortest)
 
     @cached_property
@@ -146,14 +136,14 @@ class Vocabulary:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of everything in it: weights and vocabulary belong together if they name the same."""
+        """SHA-256 of the JSON form; weights name the fingerprint of their vocabulary."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def ids(self, words: Sequence[str]) -> np.ndarray:
         """Return the numbers of words, int32 `(n,)`; an unseen word is `<unk>`, 0.
 
         Raises:
-            ValueError: If these are no list of words, but e.g. a text.
+            ValueError: If `words` is not a list of strings, e.g. a text.
         """
         number, words = self._word_numbers, checked_words(words)
         return np.fromiter((number.get(word, 0) for word in words), np.int32, len(words))
@@ -230,9 +220,6 @@ def words_of(text: str) -> list[list[str]]:
 
     Words are what whitespace separates, as they are: no case is folded and
     nothing is split off. A line without words is `<eos>` alone.
-
-    Args:
-        text: Any text; a last line without a line feed counts.
     """
     lines = text.split("\n")
     if not lines[-1]:
@@ -241,13 +228,12 @@ def words_of(text: str) -> list[list[str]]:
 
 
 def checked_words(words: Any, name: str = "words") -> list[str]:
-    """Return words as a list; they are any number of strings, not one string, whose letters would be read as words."""
+    """Return words as a list of strings; one string is refused, since its letters would be read as words."""
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise ValueError(f"`{name}` must be a list of words, e.g. a_text.split(). Received: {name}={shortened(words)}")
     words = list(words)
-    for word in words:
-        if not isinstance(word, str):
-            raise ValueError(f"`{name}` must be words, each a string. Received: {shortened(word)} among them")
+    if wrong := [word for word in words if not isinstance(word, str)]:
+        raise ValueError(f"`{name}` must be words, each a string. Received: {shortened(wrong[0])} among them")
     return words
 
 

@@ -3,6 +3,7 @@
 import contextvars
 import functools
 import inspect
+import numbers
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.keras_models import Shape
+from keras_highway._support.schema import checked_size
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, check_skip, get_gating
 
@@ -70,11 +72,20 @@ class GatedBlock(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.gating = get_gating(gating).name
         self.gate_bias = check_gate_bias(gate_bias)
-        self.gate = self._checked_gate(gate)
-        self.gate_rank = self._checked_rank(gate_rank)
+        if gate not in self.gates or (gate == "tied" and not get_gating(gating).learned_gates):
+            raise ValueError(
+                f"`gate` of {type(self).__name__} must be one of {', '.join(map(repr, self.gates))}; 'tied' needs a "
+                f"gating that learns a gate. Received: gate={gate!r}, gating={gating!r}"
+            )
+        self.gate = gate
+        check_gate_rank(self.gate, gate_rank)
+        self.gate_rank = None if gate_rank is None else checked_size(gate_rank, "gate_rank")
         self._requested_skip_dtype = skip_dtype_of(skip_dtype)
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
-        self.stochastic_depth = self._checked_rate(stochastic_depth)
+        if not isinstance(stochastic_depth, numbers.Real) or not 0.0 <= stochastic_depth < 1.0:
+            raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={stochastic_depth!r}")
+        check_skip(self.gating, stochastic_depth)
+        self.stochastic_depth = float(stochastic_depth)
         self.remat = bool(remat)
         self.transform_gate = None
         self.carry_gate = None
@@ -215,14 +226,13 @@ class GatedBlock(keras.layers.Layer):
             self._tied_logits(gate)
         elif gate is not None:
             raise ValueError(
-                f"{type(self).__name__} {self.name!r} has gates of its own and takes none as an input; with "
-                f"gate='tied' it does. Received: gate={self.gate!r}, and logits as a second input"
+                f"{type(self).__name__} {self.name!r} takes logits as a second input only with gate='tied'. "
+                f"Received: gate={self.gate!r}"
             )
         if self.shared_transform != (kernels is not None):
             raise ValueError(
-                f"{type(self).__name__} {self.name!r} takes the kernels of its transform as another input where "
-                "shared_transform=True, and only there: block(x, kernels=shared_kernels(x)). "
-                f"Received: shared_transform={self.shared_transform}, kernels={'None' if kernels is None else 'given'}"
+                f"{type(self).__name__} {self.name!r} takes kernels as an input if and only if shared_transform=True: "
+                f"block(x, kernels=shared_kernels(x)). Received: shared_transform={self.shared_transform}"
             )
 
     def _skip_input(self, x: Any, training: bool | None = None) -> Any:
@@ -244,50 +254,16 @@ class GatedBlock(keras.layers.Layer):
         learned = get_gating(self.gating).learned_gates
         logits = list(gate) if isinstance(gate, (list, tuple)) else [] if gate is None else [gate]
         if len(logits) != len(learned):
-            what, how = (
-                ("the logits of the shared gate", "gate=shared_gate(x)")
-                if len(learned) == 1
-                else ("the logits of both shared gates", "gate=(shared_gate(x), shared_carry_gate(x))")
-            )
-            received = "None" if gate is None else f"{len(logits)} tensor{'s' * (len(logits) != 1)}"
+            gates = ("gate=shared_gate(x)", "gate=(shared_gate(x), shared_carry_gate(x))")[len(learned) - 1]
             raise ValueError(
-                f"{type(self).__name__} {self.name!r} has gate='tied' and needs {what} "
-                f"as a second input: block(x, {how}). Received: gate={received}"
+                f"{type(self).__name__} {self.name!r} has gate='tied' and needs the logits of {len(learned)} gate(s): "
+                f"block(x, {gates}). Received: {'None' if gate is None else f'{len(logits)} tensors'}"
             )
         return dict(zip(learned, logits, strict=True))
 
-    def _checked_gate(self, gate: str):
-        if gate not in self.gates:
-            raise ValueError(
-                f"Unknown gate for {type(self).__name__}. Expected one of {', '.join(map(repr, self.gates))}. "
-                f"Received: gate={gate!r}"
-            )
-        if gate == "tied" and not get_gating(self.gating).learned_gates:
-            raise ValueError(
-                "gate='tied' shares learned gates, and this gating learns none: t_only, c_only, coupled and full do. "
-                f"Received: gating={self.gating!r}"
-            )
-        return gate
-
-    def _checked_rank(self, rank: int | None):
-        check_gate_rank(self.gate, rank)
-        return None if rank is None else checked_size(rank, "gate_rank")
-
-    def _checked_rate(self, rate: float):
-        if not is_rate(rate):
-            raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={rate!r}")
-        check_skip(self.gating, rate)
-        return float(rate)
-
 
 def mode(training: bool | None, method: Any = None) -> dict[str, bool]:
-    """Return the keyword of a sublayer's call; none for `None`, which Keras takes for inference.
-
-    Args:
-        training: See a layer's `call`.
-        method: What is called instead of a sublayer. Blocks of one's own may
-            have one that does not take it.
-    """
+    """Return `{"training": training}` for a sublayer or method that takes it, `{}` for `None`."""
     known = method is None or _takes_mode(getattr(method, "__func__", method))
     return {} if training is None or not known else {"training": training}
 
@@ -298,53 +274,25 @@ def _takes_mode(function: Any) -> bool:
 
 
 def freeze_sublayers(layer: keras.layers.Layer) -> None:
-    """Freeze the sublayers of a frozen layer: Keras freezes those that exist when `trainable` is set, not later ones.
-
-    To be called at the end of `build`, for copies and loaded layers.
-    """
+    """Freeze the sublayers of a frozen layer at the end of `build`: Keras freezes only those that exist before."""
     if not layer.trainable:
         for part in layer._flatten_layers(include_self=False):  # pyright: ignore[reportPrivateUsage]
             part.trainable = False
 
 
 def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:
-    """Return the name of a skip stream's dtype; float64 in layers that compute in float64.
-
-    Raises:
-        ValueError: If it is not a floating-point dtype.
-    """
+    """Return the name of a floating-point dtype for the skip stream; float64 in layers that compute in float64."""
     name = keras.backend.standardize_dtype(dtype)
     if "float" not in name:
         raise ValueError(f"`skip_dtype` must be a floating-point dtype. Received: skip_dtype={dtype!r}")
     return "float64" if compute_dtype == "float64" else name
 
 
-def checked_size(value: Any, name: str) -> int:
-    """Return a positive int.
-
-    Raises:
-        ValueError: If it is not one.
-    """
-    try:
-        is_size = not isinstance(value, bool) and int(value) == value and value >= 1
-    except (TypeError, ValueError, OverflowError):
-        is_size = False
-    if not is_size:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return int(value)
-
-
 def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
     """Return a copy of an initializer with other values, so that several kernels of a layer do not start equal.
 
-    An unseeded initializer draws its seed when it is made, so that one
-    instance always gives the same values; a seeded one is moved by `index`.
-    A function, or one with a `keras.random.SeedGenerator`, gives other values
-    by itself or means not to, and is returned as it is.
-
-    Args:
-        initializer: Any initializer.
-        index: Int, which kernel of the layer. Defaults to `0`: as it is.
+    One instance always gives the same values. A copy draws a new seed; a given seed is moved by `index`. Functions and
+    initializers with a `keras.random.SeedGenerator` are returned unchanged.
     """
     if not hasattr(initializer, "get_config") or isinstance(
         getattr(initializer, "seed", None), keras.random.SeedGenerator
@@ -356,35 +304,23 @@ def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
     return initializer.__class__.from_config(config)
 
 
-def is_rate(value: Any) -> bool:
-    """Whether a value is a number in [0, 1)."""
-    try:
-        return not isinstance(value, bool | str | bytes) and 0.0 <= float(value) < 1.0
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
 def broadcasts(shape: Shape, to: Shape) -> bool:
     """Whether a shape broadcasts to another; `None` is any size."""
     pairs = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(size in (1, None, full) or full is None for size, full in pairs)
 
 
-def check_images(layer: keras.layers.Layer, input_shape: Shape) -> None:
-    """Raise a ValueError if the input is not of rank 4."""
-    if len(input_shape) != 4:
+def check_images(layer: Any, input_shape: Shape) -> None:
+    """Raise a ValueError if the input is not of rank 4 with a known number of channels."""
+    if len(input_shape) != 4 or input_shape[1 if layer.data_format == "channels_first" else -1] is None:
         raise ValueError(
-            f"{type(layer).__name__} {layer.name!r} needs an input of rank 4: (batch, height, width, channels). "
-            f"Received: input shape {tuple(input_shape)}"
+            f"{type(layer).__name__} {layer.name!r} needs an input of rank 4, (batch, height, width, channels), with a "
+            f"known number of channels. Received: input shape {tuple(input_shape)}"
         )
 
 
 def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
-    """Return the channels of the input of a shortcut of option A.
-
-    Raises:
-        ValueError: If they are unknown, or more than `filters`.
-    """
+    """Return the channels of the input of a shortcut of option A, at most `filters`."""
     channels = input_shape[axis]
     if channels is None or channels > filters:
         raise ValueError(
@@ -397,33 +333,14 @@ def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
 def check_same_width(
     layer: keras.layers.Layer, argument: str, output_width: int | None, input_shape: Shape, axis: int = -1
 ) -> int:
-    """Return the width of a layer whose input and output have equal width.
-
-    Args:
-        layer: The layer, for the message.
-        argument: The name of its width argument (`"units"` or `"filters"`).
-        output_width: Its value, or `None` for the input's width.
-        input_shape: Shape of the input.
-        axis: The axis of the width.
-
-    Raises:
-        ValueError: If the width of the input is unknown or is not `output_width`.
-    """
+    """Return the width of a layer whose input and output have equal width."""
     width = input_shape[axis]
-    if width is None:
-        raise ValueError(
-            f"{type(layer).__name__} {layer.name!r} needs an input whose axis {axis} has a known size. "
-            f"Received: input shape {tuple(input_shape)}"
-        )
-    if output_width not in (None, width):
-        output_shape = list(input_shape)
-        output_shape[axis] = output_width
+    if width is None or output_width not in (None, width):
         plain = "keras.layers.Dense" if argument == "units" else "keras.layers.Conv2D"
         raise ValueError(
-            f"{type(layer).__name__} {layer.name!r} adds its input to its output, so both need the same width. "
-            f"Received: input shape {tuple(input_shape)}, output shape {tuple(output_shape)} "
-            f"({argument}={output_width}). Leave {argument}=None, or change the width first with a plain layer "
-            f"({plain}) or a block with a projection (BasicBlock, BottleneckBlock)."
+            f"{type(layer).__name__} {layer.name!r} adds its input to its output, so both need the same known width: "
+            f"leave {argument}=None, or change the width first with {plain} or a block with a projection. "
+            f"Received: input shape {tuple(input_shape)}, {argument}={output_width}"
         )
     return width
 
@@ -441,16 +358,7 @@ def runs(layer: keras.layers.Layer) -> bool:
 
 
 def rematerialized(layer: keras.layers.Layer, *inputs: Any) -> Any:
-    """Call a built layer in training; its gradient keeps the inputs and computes the rest again.
-
-    Args:
-        layer: A built layer whose `call` takes `training` and checks `runs`.
-        *inputs: What it takes: tensors, lists of tensors or `None`.
-
-    Returns:
-        What the layer gives: a tensor. What layers inside add to the loss is
-        the layer's own.
-    """
+    """Call a built layer in training; its gradient keeps the inputs and computes the rest again."""
     learned, others = layer.trainable_variables, layer.non_trainable_variables
     # Copies of now: the second run reads them when the variables have moved on, and seeds must be the first's.
     state = [ops.copy(v.value) for v in others]
@@ -501,7 +409,7 @@ def _straight(layer: Any, inputs: Sequence[Any]) -> Any:
 
 
 def _disown(layer: Any, losses: Sequence[Any]) -> None:
-    """Has the layers inside forget losses that are results now: Keras knows them by id, which others may get later."""
+    """Remove losses that are results now from the layers: Keras knows them by id, which may be used again."""
     ids = {id(loss) for loss in losses}
     for inner in layer._flatten_layers():
         inner._loss_ids -= ids

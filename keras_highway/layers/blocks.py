@@ -9,18 +9,9 @@ from keras import ops
 
 from keras_highway._support.fused_ops import LANES, in_lanes, narrow, on_gpu
 from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
-from keras_highway.layers.base import (
-    PATHS,
-    GatedBlock,
-    check_images,
-    check_padding,
-    checked_size,
-    freeze_sublayers,
-    fresh,
-    mode,
-)
-from keras_highway.layers.batch_norm import BatchNormalization
-from keras_highway.layers.ungated import ChannelGate, Conv2D, GivenConv2D
+from keras_highway._support.schema import checked_size
+from keras_highway.layers.base import PATHS, GatedBlock, check_images, check_padding, freeze_sublayers, fresh, mode
+from keras_highway.layers.ungated import BatchNormalization, ChannelGate, Conv2D, GivenConv2D
 
 BN_MOMENTUM = 0.9  # torch's 0.1
 BN_EPSILON = 1e-5
@@ -97,15 +88,11 @@ class Branch(keras.layers.Layer):
         self.filters = tuple(checked_size(f, "filters") for f in filters)
         self.kernel_sizes = tuple(tuple(k) if isinstance(k, (list, tuple)) else k for k in kernel_sizes)
         self.strides = tuple(checked_size(s, "strides") for s in strides or (1,) * len(self.filters))
-        if not len(self.filters) == len(self.kernel_sizes) == len(self.strides):
+        strided = any(s > 1 and isinstance(k, tuple) for k, s in zip(self.kernel_sizes, self.strides, strict=False))
+        if strided or not len(self.filters) == len(self.kernel_sizes) == len(self.strides):
             raise ValueError(
-                "`filters`, `kernel_sizes` and `strides` need one number per convolution. "
-                f"Received: filters={filters}, kernel_sizes={kernel_sizes}, strides={strides}"
-            )
-        if any(s > 1 and isinstance(k, tuple) for k, s in zip(self.kernel_sizes, self.strides, strict=True)):
-            raise ValueError(
-                "A convolution with a stride needs one number as its kernel size. "
-                f"Received: kernel_sizes={kernel_sizes}, strides={strides}"
+                "`filters`, `kernel_sizes` and `strides` need one number per convolution, and a convolution with a "
+                f"stride a square kernel. Received: filters={filters}, kernel_sizes={kernel_sizes}, strides={strides}"
             )
         self.batch_norm = bool(batch_norm)
         self.activation = keras.activations.get(activation)
@@ -152,7 +139,7 @@ class Branch(keras.layers.Layer):
         received = None if kernels is None else [tuple(kernel.shape) for kernel in kernels]
         if kernels is None or received != shapes:
             raise ValueError(
-                f"{self.path!r} has no kernels of its own and takes shared ones as another input, of shapes {shapes}: "
+                f"{self.path!r} takes shared kernels of shapes {shapes} as an input: "
                 f"block(x, kernels=shared_kernels(x)). Received: kernels of shapes {received}"
             )
         return kernels[i]
@@ -210,9 +197,6 @@ class Branch(keras.layers.Layer):
             "own_kernels": self.own_kernels,
         }
 
-    def _is_last(self, i: int):
-        return i == len(self.filters) - 1
-
     def _conv(self, i: int):
         padding = "same" if self.strides[i] == 1 else "valid"
         if not self.own_kernels:
@@ -226,9 +210,9 @@ class Branch(keras.layers.Layer):
                 name=f"conv{i + 1}",
             )
         kwargs = {}
-        if not self.batch_norm and self._is_last(i):
+        if not self.batch_norm and i == self.depth - 1:
             kwargs["bias_initializer"] = keras.initializers.Constant(self.final_bias)
-        zero = self.zero_init and not self.batch_norm and self._is_last(i)
+        zero = self.zero_init and not self.batch_norm and i == self.depth - 1
         return Conv2D(
             self.filters[i],
             self.kernel_sizes[i],
@@ -244,7 +228,7 @@ class Branch(keras.layers.Layer):
 
     def _bn(self, i: int):
         kwargs = {}
-        if self._is_last(i):
+        if i == self.depth - 1:
             kwargs["beta_initializer"] = keras.initializers.Constant(self.final_bias)
             if self.zero_init:
                 kwargs["gamma_initializer"] = "zeros"
@@ -423,8 +407,8 @@ class ConvBlock(GatedBlock):
         self.shared_transform = bool(shared_transform)
         if self.shared_transform and not self.batch_norm:
             raise ValueError(
-                "Blocks share the kernels of their transforms and each normalizes by itself, which needs batch "
-                "normalization. Received: shared_transform=True, batch_norm=False"
+                "A shared transform needs batch normalization in each block. "
+                "Received: shared_transform=True, batch_norm=False"
             )
 
     def shape_of_branch(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -440,11 +424,6 @@ class ConvBlock(GatedBlock):
         check_images(self, input_shape)
         axis = channel_axis(self.data_format)
         channels = input_shape[axis]
-        if channels is None:
-            raise ValueError(
-                f"{type(self).__name__} {self.name!r} needs an input with a known number of channels. "
-                f"Received: input shape {tuple(input_shape)}"
-            )
         filters, kernels, strides = self.shape_of_branch()
         changes = self.stride != 1 or channels != self.output_filters
         if changes and self.projection_option == "A":

@@ -5,7 +5,8 @@ from typing import Any
 import keras
 
 from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
-from keras_highway.layers.base import PATHS, GatedBlock, check_images, check_same_width, checked_size, fresh
+from keras_highway._support.schema import checked_size
+from keras_highway.layers.base import PATHS, GatedBlock, check_images, check_same_width, fresh
 from keras_highway.layers.blocks import Branch, channel_axis
 from keras_highway.layers.ungated import ChannelGate, Conv2D
 
@@ -76,8 +77,8 @@ class HighwayConv2D(GatedBlock):
         self.kernel_size = _int_or_pair(kernel_size, "kernel_size")
         if gate_kernel_size is not None and gate in _NO_KERNEL:
             raise ValueError(
-                "Gates that are one number per channel, or come from a layer that blocks share, have no kernel of "
-                f"their own: leave `gate_kernel_size` out. Received: gate={gate!r}, gate_kernel_size={gate_kernel_size}"
+                "Channel gates and tied gates have no kernel: leave `gate_kernel_size` out. "
+                f"Received: gate={gate!r}, gate_kernel_size={gate_kernel_size}"
             )
         self.gate_kernel_size = None if gate_kernel_size is None else _int_or_pair(gate_kernel_size, "gate_kernel_size")
         self.activation = keras.activations.get(activation)

@@ -17,10 +17,20 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.fused_ops import is_product, product
+from keras_highway._support.fused_ops import (
+    batch_norm,
+    fills_lanes,
+    fuses_batch_norm,
+    in_lanes,
+    is_product,
+    narrow,
+    product,
+    widen,
+)
 from keras_highway._support.keras_models import Initializer, Shape, checked_data_format
 from keras_highway._support.numerics import loses_bias_sums, loses_sums
-from keras_highway.layers.base import checked_size, freeze_sublayers, fresh
+from keras_highway._support.schema import checked_size
+from keras_highway.layers.base import freeze_sublayers, fresh
 
 _ONEDNN = ("tensorflow", "torch")  # the backends that compute with oneDNN
 _SAFE = 16  # channels from which on the gradient is right
@@ -34,19 +44,7 @@ def convolve(
     data_format: str,
     dilation_rate: Sequence[int] = (1, 1),
 ) -> Any:
-    """Convolve images as `keras.ops.conv` does, avoiding faulty and slow kernels of oneDNN.
-
-    Args:
-        x: Tensor, images of rank 4.
-        kernel: Tensor of shape `(height, width, inputs, filters)`.
-        strides: Pair of ints.
-        padding: `"valid"` or `"same"`.
-        data_format: As in `keras.layers.Conv2D`.
-        dilation_rate: Pair of ints. Defaults to `(1, 1)`.
-
-    Returns:
-        What `keras.ops.conv` does, to the precision of `x`'s dtype.
-    """
+    """Convolve images as `keras.ops.conv` does, avoiding faulty and slow kernels of oneDNN."""
     x, strides = subsampled(x, kernel.shape, strides, data_format)
     if tuple(dilation_rate) == (1, 1) and is_product(x, kernel.shape, strides, padding, data_format):
         return product(x, ops.cast(kernel, x.dtype), strides, padding)
@@ -61,15 +59,6 @@ def subsampled(
     With fewer than 16 input channels, oneDNN's gradient of such a kernel writes
     beyond its memory in TensorFlow and PyTorch: the process dies, computes wrong
     gradients or never ends (docs/upstream.md, 8).
-
-    Args:
-        x: Tensor, images.
-        kernel_shape: Four ints, `(height, width, inputs, filters)`.
-        strides: Pair of ints.
-        data_format: As in `keras.layers.Conv2D`.
-
-    Returns:
-        `x` and `strides`, or the pixels of `x` that are used and `(1, 1)`.
     """
     height, width, channels, _ = kernel_shape  # of the kernel: in an export that PyTorch traces those of x are no ints
     down, right = strides
@@ -85,14 +74,6 @@ def add_bias(x: Any, bias: Any) -> Any:
     """Return `x + bias`, with a gradient of the bias that is right to the precision of `x`.
 
     For the `call` of layers, where tensors are not symbolic.
-
-    Args:
-        x: Tensor of shape `(..., units)`, floating-point.
-        bias: Tensor of a shape that broadcasts with `x`'s. It is cast to
-            `x`'s dtype, as Keras's layers cast theirs.
-
-    Returns:
-        A tensor of the broadcast shape and `x`'s dtype.
     """
     if loses_sums(x.dtype):
         # The gradient is summed in float32. XLA makes one loop of it.
@@ -172,9 +153,8 @@ class Conv2D(_LearnsOn, keras.layers.Conv2D):
 def _not_in_place(mode: Any) -> NotImplementedError:
     """Return the error that `model.quantize` shows as a warning, once."""
     return NotImplementedError(
-        "The convolutions and dense layers of keras_highway are not quantized in place, and stay in float beside those "
-        "of Keras that are: build the network again, and write a quantized file with `python -m keras_highway export "
-        f"WEIGHTS --format litert --int8 --data DIR --out PATH`. Received: mode={mode!r}"
+        "Layers of keras_highway are not quantized in place and stay in float: write a quantized file with `python -m "
+        f"keras_highway export WEIGHTS --format litert --int8 --data DIR --out PATH`. Received: mode={mode!r}"
     )
 
 
@@ -335,7 +315,9 @@ class SharedKernels(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         channels = input_shape[1 if self.data_format == "channels_first" else -1]
         self.kernels = [
-            self.add_weight(name=f"kernel{i + 1}", shape=shape, initializer=fresh(self.kernel_initializer, i))
+            self.add_weight(
+                name=f"kernel{i + 1}", shape=shape, initializer=fresh(self.kernel_initializer, i), autocast=False
+            )
             for i, shape in enumerate(self._shapes(channels))
         ]
 
@@ -394,5 +376,45 @@ class GivenConv2D(keras.layers.Layer):
         return self.convolution_op(x, kernel)
 
     def convolution_op(self, x: Any, kernel: Any) -> Any:
-        """As that of `keras.layers.Conv2D`."""
+        """Convolve, as `keras.layers.Conv2D`."""
         return convolve(x, ops.cast(kernel, x.dtype), self.strides, self.padding, self.data_format)
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class BatchNormalization(keras.layers.BatchNormalization):
+    """`keras.layers.BatchNormalization`, fused on TensorFlow: the same arguments, weights and results.
+
+    Fused are images in float32, bfloat16 or float16 with the channels last (on
+    a GPU, also first), where neither XLA compiles the function nor replicas
+    share their statistics. Elsewhere, with a mask, with `renorm` and in
+    inference on a CPU with a number of channels that is not a multiple of 16
+    it is Keras's own.
+    """
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        learns = training and self.trainable
+        if mask is None and self.fuses(inputs):
+            if fills_lanes(inputs, self.axis):
+                return self.normalize(inputs, learns)
+            if learns:
+                channels = inputs.shape[-1]
+                return narrow(self.normalize(widen(inputs, in_lanes(channels)), learns), channels)
+        return super().call(inputs, training=training, mask=mask)
+
+    def fuses(self, x: Any) -> bool:
+        """Whether TensorFlow's operation computes what this layer does with a tensor."""
+        return not self.renorm and fuses_batch_norm(x, self.axis, self.synchronized)
+
+    def normalize(self, x: Any, learns: bool | None) -> Any:
+        """Compute `call` in one operation; in training, `x` may have extra channels of zeros at the end."""
+        moving = None if learns else (self.moving_mean, self.moving_variance)
+        y, mean, variance = batch_norm(x, self.gamma, self.beta, self.axis, self.epsilon, moving)
+        if learns:
+            _move(self.moving_mean, mean, self.momentum)
+            _move(self.moving_variance, variance, self.momentum)
+        return ops.cast(y, self.compute_dtype)
+
+
+def _move(average: keras.Variable, value: Any, momentum: float) -> None:
+    value = value[: average.shape[0]]
+    average.assign(ops.cast(average, "float32") * momentum + value * (1.0 - momentum))

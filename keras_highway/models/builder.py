@@ -5,9 +5,9 @@ import operator
 import keras
 
 from keras_highway._support.keras_models import scale_losses_as
+from keras_highway._support.schema import checked_size
 from keras_highway.data.transforms import Transform
 from keras_highway.layers import Preprocessing
-from keras_highway.layers.base import checked_size
 from keras_highway.models import conv_net, conv_stack, dense_stack
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, check, override
 
@@ -27,32 +27,7 @@ def build(
     name=None,
     dtype=None,
 ) -> keras.Model:
-    """Build the network a spec describes, with random weights.
-
-    Args:
-        spec: Any spec of `keras_highway.specs`.
-        include_top: Bool, whether to end with the classifier. Defaults to
-            `True`.
-        input_tensor: Optional Keras tensor to build upon.
-        input_shape: Optional tuple (height, width, channels); height and width
-            may be `None` where the network is fully convolutional. Defaults
-            to the spec's, or without the top, where it is convolutional, to
-            any height and width.
-        pooling: Without the top: `None` (rank-4 output), `"avg"` or `"max"`.
-        classes: Int, number of classes. Defaults to the spec's.
-        classifier_activation: Activation of the classifier, `None` for
-            logits. Defaults to `"softmax"`.
-        name: Name of the model. Defaults to the spec's.
-        dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`. With
-            `"float64"` all is float64: input, skip stream, pools and
-            classifier, too. Defaults to Keras's global policy.
-
-    Returns:
-        A functional `keras.Model`.
-
-    Raises:
-        ValueError: If an argument is out of its range.
-    """
+    """Build the network of a spec with random weights; arguments and errors as in `create_model`."""
     check(spec)
     if pooling not in POOLING:
         raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
@@ -62,8 +37,11 @@ def build(
     shape = _input_shape(spec, input_tensor, input_shape, include_top)
     double = keras.dtype_policies.get(dtype).compute_dtype == "float64"
     if double:
-        check_double()
-        spec = override(spec, skip_dtype="float64")  # its own is what is kept of fewer bits
+        # JAX computes float64 in float32, silently. With `jax_enable_x64`, convolutional nets differed from plain NumPy
+        # by 4e-7 (Keras 3.15, JAX 0.10).
+        if keras.backend.backend() == "jax":
+            raise ValueError("dtype='float64' is not for JAX: use TensorFlow or float32. Received: KERAS_BACKEND=jax")
+        spec = override(spec, skip_dtype="float64")
     inputs = _input_layer(input_tensor, shape, "float64" if double else None)
     family = _FAMILIES[type(spec)]
     x = family.body(spec, inputs, dtype)
@@ -79,38 +57,14 @@ def build(
     return model
 
 
-def check_double() -> None:
-    """Raise a `ValueError` on JAX, which without its own switch makes float64 to float32 silently.
-
-    With it (`jax_enable_x64`) convolutional nets differed from plain NumPy by 4e-7 (Keras 3.15, JAX 0.10).
-    """
-    if keras.backend.backend() == "jax":
-        raise ValueError(
-            "dtype='float64' is not for JAX, where parts would compute in float32: set KERAS_BACKEND=tensorflow, or "
-            "use float32. Received: KERAS_BACKEND=jax"
-        )
-
-
 def preprocessed(spec: NetSpec, transform: Transform, input_tensor=None, input_shape=None):
-    """Return images that went through a layer `preprocessing`.
-
-    Args:
-        spec: The network's.
-        transform: What the layer does.
-        input_tensor: Keras tensor of the images. Defaults to an input.
-        input_shape: Their shape (height, width, channels). Defaults to any
-            height and width.
-
-    Raises:
-        ValueError: If `input_shape` is not that of images, or of
-            `input_tensor`; or if they have other channels than the transform.
-    """
+    """Return images behind a layer `preprocessing`, from `input_tensor` or an input of any height and width."""
     shape = _given_shape(spec, input_tensor, input_shape) or in_format((None, None, transform.channels))
     return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, shape, None))
 
 
 def takes_any_size(spec: NetSpec, include_top: bool = True) -> bool:
-    """Whether a network of images has the same weights for images of any size, as fully convolutional ones have."""
+    """Whether the weights of a network fit images of any size, as in fully convolutional nets."""
     return not isinstance(spec, DenseStackSpec) and not (include_top and getattr(spec, "head_pool", "") == "flatten")
 
 
@@ -157,16 +111,13 @@ def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
     channels_first = keras.config.image_data_format() == "channels_first"
     size = shape[1:] if channels_first else shape[:2]
     channels = shape[0] if channels_first else shape[2]
-    if channels is None or channels < 1:
-        raise ValueError(f"The number of channels must be known and positive. Received: input_shape={shape}")
-    if any(s is not None and s < spec.min_size for s in size):
+    least = spec.min_size
+    fits = channels is not None and channels >= 1 and all(s is None or s >= least for s in size)
+    if not fits or (None in shape and not takes_any_size(spec, include_top)):
+        sides = f"at least {least}x{least} pixels" if takes_any_size(spec, include_top) else "a fixed size"
         raise ValueError(
-            f"Variant {spec.name!r} needs images of at least {spec.min_size}x{spec.min_size} pixels. "
+            f"Variant {spec.name!r} needs images of {sides} and a known number of channels. "
             f"Received: input_shape={shape}"
-        )
-    if None in shape and not takes_any_size(spec, include_top):
-        raise ValueError(
-            f"Variant {spec.name!r} ends in a layer that needs a fixed image size. Received: input_shape={shape}"
         )
     return shape
 
@@ -179,7 +130,7 @@ def _given_shape(spec, input_tensor, input_shape) -> tuple | None:
     shape = _checked_shape(spec, input_tensor.shape[1:])
     if given not in (None, shape):
         raise ValueError(
-            "`input_shape` must be that of `input_tensor`, or left out. "
+            "`input_shape` must match `input_tensor`, or be left out. "
             f"Received: input_shape={given}, input_tensor of shape {(None, *shape)}"
         )
     return shape

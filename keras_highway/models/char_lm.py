@@ -8,8 +8,7 @@ from keras_highway._support.keras_models import input_in, scale_losses_as
 from keras_highway._support.numerics import cross_entropy
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
 from keras_highway.layers.ungated import Dense
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.specs import CharLMSpec, check, stochastic_depth_rates
+from keras_highway.specs import CharLMSpec, check, initial_gate_bias, stochastic_depth_rates
 
 
 def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, dtype=None) -> keras.Model:
@@ -19,7 +18,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
     inputs: the spelling of some words, and which of them stands at each
     position. Passing every distinct word of a batch once yields the same
     output as passing one word per position, for less work; see
-    `keras_highway.data.batchify`.
+    `keras_highway.data.ptb`.
 
     Inputs: integers `(words, characters per word)` and `(streams, steps)`, the
     latter numbers of words, from 0. Output: `(streams, steps, classes)`. The
@@ -76,16 +75,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
 
 
 def word_vectors(spec: CharLMSpec, characters, dtype=None):
-    """Apply everything that reads characters: embedding, convolutions, highway layers.
-
-    Args:
-        spec: What to build.
-        characters: Keras tensor, integers `(words, characters per word)`.
-        dtype: Dtype policy of the layers.
-
-    Returns:
-        A Keras tensor, `(words, sum(filters))`.
-    """
+    """Map `(words, characters per word)` to `(words, sum(filters))`: embedding, convolutions, highway layers."""
     x = CharEmbedding(
         spec.characters,
         spec.char_units,
@@ -119,17 +109,7 @@ def word_vectors(spec: CharLMSpec, characters, dtype=None):
 
 
 def make_token_losses(model: keras.Model) -> Callable:
-    """Return the function that computes the loss of every token.
-
-    Args:
-        model: A network of `build_char_lm` that ends with logits; it is
-            called in training mode.
-
-    Returns:
-        Function (spelled words, positions, targets) to the negative
-        log-probability of each target, float32 `(streams, steps)`. With
-        `hierarchical`, other words' probabilities are not computed.
-    """
+    """Return a function (spelled words, positions, targets) -> loss of every token, float32 `(streams, steps)`."""
     head = model.get_layer("head")
     if not isinstance(head, HierarchicalSoftmax):
 
@@ -144,15 +124,7 @@ def make_token_losses(model: keras.Model) -> Callable:
 
 
 def word_part(network: keras.Model) -> keras.Model:
-    """Return the part of a network that makes vectors of words, sharing its layers.
-
-    Args:
-        network: A network of `build_char_lm`.
-
-    Returns:
-        A functional `keras.Model`: integers `(words, characters per word)` to
-        `(words, sum(filters))`.
-    """
+    """Return the model from spelled words to their vectors, which shares the layers of a network."""
     take = next(layer for layer in network.layers if isinstance(layer, TakeRows))
     return keras.Model(network.inputs[0], input_in(network, take)[0], name=f"{network.name}_words")
 

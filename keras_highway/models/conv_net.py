@@ -4,25 +4,15 @@ import keras
 
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch, SharedKernels
 from keras_highway.layers.blocks import channel_axis
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.models.tied_gate import tied_gate
-from keras_highway.specs import ConvNetSpec, stochastic_depth_rates
+from keras_highway.specs import ConvNetSpec, initial_gate_bias, stochastic_depth_rates, tied_gate
 
 _BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
+# Fields of a spec that are arguments of its blocks.
+_OF_NET = ("gating", "gate_rank", "post_activation", "final_relu", "zero_init", "batch_norm", "projection")
 
 
 def body(spec: ConvNetSpec, x, dtype=None):
-    """Apply stem, stages and neck.
-
-    Args:
-        spec: What to build.
-        x: Keras tensor, `(batch, height, width, channels)`.
-        dtype: Dtype policy of the layers.
-
-    Returns:
-        A Keras tensor, `(batch, height / 32, width / 32, features)` for the
-        ImageNet stem and four stages.
-    """
+    """Apply stem, stages and neck."""
     x = _stem(spec, x, dtype)
     rates = iter(stochastic_depth_rates(spec, sum(spec.blocks)))
     for stage in range(1, len(spec.blocks) + 1):
@@ -38,36 +28,41 @@ def head_kernel_initializer(spec: ConvNetSpec):
 
 
 def _stage(spec, stage, rates, x, dtype):
-    """Apply the blocks of a stage, and makes what they share: gates, kernels of transforms."""
-    width, gate, kernels = spec.widths[stage - 1], None, None
+    """Apply the blocks of a stage, and make what they share: gates, kernels of transforms."""
+    gate, kernels = None, None
+    of_net = {field: getattr(spec, field) for field in _OF_NET}
+    axis = channel_axis(keras.config.image_data_format())
     for index in range(1, spec.blocks[stage - 1] + 1):
         stride = 2 if index == 1 and stage > 1 else 1
-        tied = spec.gate == "tied" and index > 1
-        shares = spec.shared_transforms and not _is_transition(spec, x, width, stride)
-        block = _block(spec, width, stride, "tied" if tied else _own_gate(spec), next(rates), shares)(
-            name=f"stage{stage}_block{index}", dtype=dtype
+        width, block_class = spec.widths[stage - 1], _BLOCKS[spec.block]
+        is_transition = stride != 1 or x.shape[axis] != block_class(width).output_filters
+        tied, shares = spec.gate == "tied" and index > 1, spec.shared_transforms and not is_transition
+        block = block_class(
+            width,
+            stride=stride,
+            gate_bias=initial_gate_bias(spec),
+            gate="same" if spec.gate == "tied" and index == 1 else spec.gate,  # shared by blocks of one shape
+            kernel_initializer=_he_normal(spec),
+            stochastic_depth=next(rates),
+            shared_transform=shares,
+            name=f"stage{stage}_block{index}",
+            skip_dtype=spec.skip_dtype,
+            remat=spec.remat,
+            dtype=dtype,
+            **of_net,
         )
         inputs = {}
         if tied:
             gate = gate or _shared_gate(spec, block, stage, dtype)
             inputs["gate"] = gate(x)
         if shares:
-            kernels = kernels or _shared_kernels(spec, block, stage, dtype)(x)
+            if kernels is None:
+                filters, sizes, _ = block.shape_of_branch()
+                shared = {"kernel_initializer": _he_normal(spec), "name": f"stage{stage}_transform", "dtype": dtype}
+                kernels = SharedKernels(filters, sizes, **shared)(x)
             inputs["kernels"] = kernels
         x = block(x, **inputs)
     return x
-
-
-def _is_transition(spec, x, width, stride) -> bool:
-    axis = channel_axis(keras.config.image_data_format())
-    return stride != 1 or x.shape[axis] != _BLOCKS[spec.block](width).output_filters
-
-
-def _shared_kernels(spec, block, stage, dtype):
-    filters, kernel_sizes, _ = block.shape_of_branch()
-    return SharedKernels(
-        filters, kernel_sizes, kernel_initializer=_he_normal(spec), name=f"stage{stage}_transform", dtype=dtype
-    )
 
 
 def _stem(spec, x, dtype):
@@ -79,49 +74,8 @@ def _stem(spec, x, dtype):
 
 
 def _branch(spec, width, kernel, stride, name, dtype):
-    return Branch(
-        (width,),
-        (kernel,),
-        (stride,),
-        batch_norm=spec.batch_norm,
-        activation="relu",
-        kernel_initializer=_he_normal(spec),
-        name=name,
-        dtype=dtype,
-    )
-
-
-def _own_gate(spec):
-    """Tied gates are shared by the blocks of equal shape; a stage's first block has a gate of its own."""
-    return "same" if spec.gate == "tied" else spec.gate
-
-
-def _block(spec, width, stride, gate, rate, shares):
-    """Return a function (name, dtype) -> block."""
-
-    def make(name, dtype):
-        return _BLOCKS[spec.block](
-            width,
-            stride=stride,
-            gating=spec.gating,
-            gate_bias=initial_gate_bias(spec),
-            gate=gate,
-            gate_rank=spec.gate_rank,
-            post_activation=spec.post_activation,
-            final_relu=spec.final_relu,
-            zero_init=spec.zero_init,
-            batch_norm=spec.batch_norm,
-            projection=spec.projection,
-            kernel_initializer=_he_normal(spec),
-            skip_dtype=spec.skip_dtype,
-            stochastic_depth=rate,
-            remat=spec.remat,
-            shared_transform=shares,
-            name=name,
-            dtype=dtype,
-        )
-
-    return make
+    common = {"batch_norm": spec.batch_norm, "kernel_initializer": _he_normal(spec), "dtype": dtype}
+    return Branch((width,), (kernel,), (stride,), activation="relu", name=name, **common)
 
 
 def _shared_gate(spec, block, stage, dtype):
@@ -133,16 +87,8 @@ def _shared_gate(spec, block, stage, dtype):
     filters, kernels, strides = block.shape_of_branch()
 
     def make(name, bias):
-        return Branch(
-            filters,
-            kernels,
-            strides,
-            batch_norm=False,
-            final_bias=bias,
-            kernel_initializer=_he_normal(spec),
-            name=name,
-            dtype=dtype,
-        )
+        common = {"batch_norm": False, "kernel_initializer": _he_normal(spec), "dtype": dtype}
+        return Branch(filters, kernels, strides, final_bias=bias, name=name, **common)
 
     return tied_gate(spec, stage, make)
 

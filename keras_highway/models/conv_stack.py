@@ -4,21 +4,11 @@ import keras
 
 from keras_highway.layers import HighwayConv2D
 from keras_highway.layers.ungated import Conv2D, Dense
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.specs import ConvStackSpec, stochastic_depth_rates
+from keras_highway.specs import ConvStackSpec, initial_gate_bias, stochastic_depth_rates
 
 
 def body(spec: ConvStackSpec, x, dtype=None):
-    """Apply stages and neck.
-
-    Args:
-        spec: What to build.
-        x: Keras tensor, `(batch, height, width, channels)`.
-        dtype: Dtype policy of the layers.
-
-    Returns:
-        A Keras tensor of rank 4.
-    """
+    """Apply stages and neck."""
     rates = iter(stochastic_depth_rates(spec, sum(len(stage.highways) for stage in spec.stages)))
     for number, stage in enumerate(spec.stages, start=1):
         x = _stage(spec, stage, number, rates, x, dtype)
@@ -69,14 +59,9 @@ def _stage(spec, stage, number, rates, x, dtype):
 
 
 def _plain(filters, kernel, padding, std, name, dtype):
+    initializer = _initializer(std)
     return Conv2D(
-        filters,
-        kernel,
-        padding=padding,
-        activation="relu",
-        kernel_initializer=_initializer(std),
-        name=name,
-        dtype=dtype,
+        filters, kernel, 1, padding, activation="relu", kernel_initializer=initializer, name=name, dtype=dtype
     )
 
 

@@ -6,25 +6,11 @@ import keras
 
 from keras_highway.layers import HighwayDense, HighwayDenseStack
 from keras_highway.layers.ungated import Dense
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.models.tied_gate import tied_gate
-from keras_highway.specs import DenseStackSpec, stochastic_depth_rates
+from keras_highway.specs import DenseStackSpec, initial_gate_bias, stochastic_depth_rates, tied_gate
 
 
 def body(spec: DenseStackSpec, x, dtype=None):
-    """Apply the plain first layer and the highway layers.
-
-    Args:
-        spec: What to build.
-        x: Keras tensor, `(batch, height, width, channels)`.
-        dtype: Dtype policy of the layers.
-
-    Returns:
-        A Keras tensor, `(batch, units)`.
-
-    Raises:
-        ValueError: If the layers are to be scanned and are not all alike.
-    """
+    """Apply the plain first layer and the highway layers."""
     x = keras.layers.Flatten(name="flatten", dtype=dtype)(x)
     x = Dense(spec.units, spec.activation, kernel_initializer=_initializer(spec), name="stem", dtype=dtype)(x)
     if spec.scanned:

@@ -1,10 +1,13 @@
-"""Taking models apart for other tasks: feature pyramids, new classifiers, freezing."""
+"""Take models apart for other tasks: features, new classifiers, freezing, low-rank updates (LoRA, Hu et al. 2021)."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import math
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 import keras
 
+from keras_highway._support.backend import scope_of
 from keras_highway._support.keras_models import (
     input_in,
     model_data_format,
@@ -13,12 +16,233 @@ from keras_highway._support.keras_models import (
     scale_losses_as,
     stage_of,
 )
+from keras_highway._support.schema import checked_size
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.layers import GatedBlock
-from keras_highway.layers.base import checked_size
-from keras_highway.models.lora import learns_by_updates, train_updates_alone
-from keras_highway.models.trainable import admit, compiled_again, set_trainable
 from keras_highway.weights.info import info_of, note_info
+
+
+def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
+    """Make a layer or model, all layers inside of it and their weights trainable or frozen.
+
+    `layer.trainable = value` is not enough: TensorFlow's layers skip an
+    assignment that changes nothing, so that what is frozen inside of a
+    trainable block would stay so, where JAX's and PyTorch's reach it.
+    """
+    for part in layer._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+        part.trainable = value
+        for weight in part._trainable_variables:  # pyright: ignore[reportPrivateUsage] (the public list lacks frozen ones)
+            weight.trainable = value
+
+
+def admit(model: keras.Model) -> None:
+    """Let the layers of a model decide what is trainable: Keras counts no weights of a frozen model."""
+    model._trainable = True  # pyright: ignore[reportAttributeAccessIssue] (`trainable` would set the layers, too)
+
+
+@contextlib.contextmanager
+def compiled_again(model: keras.Model) -> Generator[None]:
+    """Compile a compiled model again after the body, which changes what is trainable.
+
+    Losses and metrics are the same objects, which Keras may be unable to save; the optimizer is a new one of the same
+    settings. All in the scope of the model's own strategy.
+    """
+    with scope_of(model):
+        arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
+        yield
+        if arguments is None:
+            return
+        model.compile(**arguments)
+        if model.optimizer is not None:
+            try:
+                model.optimizer.build(model.trainable_variables)
+            except ValueError as error:  # an optimizer for certain weights, e.g. a MultiOptimizer
+                raise ValueError(f"The optimizer does not fit the trainable weights: compile again. {error}") from error
+
+
+@contextlib.contextmanager
+def cloned_without_compiling(model: keras.Model) -> Generator[None]:
+    """Let `keras.models.clone_model` copy a model without compiling the copy, which fails for a user's own loss."""
+    parts: Any = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+    compiled = [part for part in parts if getattr(part, "compiled", False)]
+    try:
+        for part in compiled:
+            part.compiled = False
+        yield
+    finally:
+        for part in compiled:
+            part.compiled = True
+
+
+def _arguments(model: keras.Model) -> dict[str, Any]:
+    if type(model).compile is not keras.Model.compile:
+        raise ValueError(f"Model {model.name!r} has its own compile(): change what is trainable before compiling.")
+    arguments = dict(model._compile_config.config)  # pyright: ignore[reportAttributeAccessIssue] (the live ones)
+    scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)  # not kept among the arguments
+    optimizer = arguments["optimizer"]  # None if the model was compiled only to be evaluated
+    return {**arguments, "optimizer": optimizer and _fresh(optimizer), "auto_scale_loss": scaled}
+
+
+def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Return an optimizer of the same settings, whose class and schedule may be a user's own."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    parts = (optimizer, inner, getattr(inner, "_learning_rate", None))
+    try:
+        with keras.saving.custom_object_scope({type(part).__name__: type(part) for part in parts}):
+            copy = optimizer.from_config(optimizer.get_config())
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"An optimizer {type(optimizer).__name__} made of a function cannot be copied: change what is trainable, "
+            "then compile. The model is unchanged."
+        ) from error
+    target: Any = getattr(copy, "inner_optimizer", copy)
+    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):  # not in the configuration
+        if hasattr(inner, name):
+            setattr(target, name, getattr(inner, name))
+    return copy
+
+
+_HEAD = "head"
+
+
+def enable_lora(model: keras.Model, rank: int = 4) -> int:
+    """Freeze a model and give each of its convolutions and dense layers a trainable low-rank update.
+
+    A kernel `(height, width, channels, filters)` is unchanged next to a
+    trainable `A·B`, with `A` of `(height, width, channels, rank)`, random, and
+    `B` of `(rank, filters)`, zero at first, so that the model still computes
+    the same. The classifier `head` is trained in full. Batch normalization,
+    biases, gates of one number per channel, kernels that blocks share or that
+    have a constraint and scanned stacks are frozen: Keras has no LoRA for
+    them.
+
+    Blocks do not keep their updates in their configuration. Call `merge_lora`
+    before you clone the model, or save it to train on.
+
+    Args:
+        model: A model of `keras_highway`. It is changed; a compiled model is
+            compiled again.
+        rank: Int, rank of the updates. Defaults to `4`.
+
+    Returns:
+        The number of trainable parameters.
+
+    Raises:
+        ValueError: If `rank` is not positive, the model has such updates
+            already, or it has no layer for them.
+
+    Example:
+
+    >>> kh.enable_lora(model, rank=4)
+    >>> model.fit(images, labels)
+    >>> kh.save(model, "pets", class_names=names)     # the updates are merged into the kernels
+    """
+    rank = checked_size(rank, "rank")
+    layers = _leaves(model)
+    if has_lora(model) or not any(_takes_lora(layer) for layer in layers):
+        raise ValueError(
+            "enable_lora needs convolutions or dense layers before the head, without low-rank updates "
+            f"(kh.merge_lora merges these into the kernels) or constraints. Received: {model.name!r}"
+        )
+    with compiled_again(model):
+        set_trainable(model, True)
+        for layer in layers:
+            if _takes_lora(layer):
+                layer.enable_lora(rank)
+        train_updates_alone(model)
+    return sum(math.prod(weight.shape) for weight in model.trainable_weights)
+
+
+def merge_lora(model: keras.Model) -> keras.Model:
+    """Return a model of the same function whose kernels hold their low-rank updates.
+
+    Args:
+        model: A model of `keras_highway` after `enable_lora`; it stays as it
+            is.
+
+    Returns:
+        A new functional `keras.Model` without updates, all of it trainable. It
+        has the model's preprocessing and classes: `kh.get_transform` and
+        `kh.decode_predictions` take it, too. It is not compiled, and of a
+        `tf.distribute` strategy only where it is called in its scope.
+
+    Raises:
+        ValueError: If the model is not functional or sequential: there is no
+            graph to build again.
+    """
+    if not isinstance(model, keras.Function | keras.Sequential):
+        raise ValueError(
+            "merge_lora takes a functional model: a subclassed model has no graph to copy. "
+            f"Received: {getattr(model, 'name', model)!r} of type {type(model).__name__}"
+        )
+    with cloned_without_compiling(model):
+        copy = keras.models.clone_model(
+            model, clone_function=lambda layer: type(layer).from_config(_plain(layer.get_config())), recursive=True
+        )
+    set_trainable(copy, True)
+    scale_losses_as(copy, model)
+    for old, new in zip(_all_layers(model), _all_layers(copy), strict=True):
+        store: dict[str, Any] = {}
+        old.save_own_variables(store)  # Keras's own merging
+        new.load_own_variables({key: keras.ops.convert_to_numpy(value) for key, value in store.items()})
+    note_info(copy, info_of(model))
+    return copy
+
+
+def without_updates(model: keras.Model) -> keras.Model:
+    """Return the model, or the merged one if it has low-rank updates, which clones lose."""
+    return merge_lora(model) if has_lora(model) else model
+
+
+def learns_by_updates(model: keras.Model) -> bool:
+    """Whether every layer that can have a low-rank update has one, as after `enable_lora`."""
+    return all(layer.lora_enabled for layer in _leaves(model) if _takes_lora(layer)) and has_lora(model)
+
+
+def has_lora(model: keras.Model) -> bool:
+    """Whether a layer of the model has a low-rank update."""
+    return any(getattr(layer, "lora_enabled", False) for layer in _leaves(model))
+
+
+def train_updates_alone(part: keras.layers.Layer) -> None:
+    """Freeze a trainable layer or model except for its low-rank updates and the classifier `head`."""
+    for layer in _all_layers(part):
+        updated = getattr(layer, "lora_enabled", False)
+        if layer.name == _HEAD and not updated:
+            continue
+        if _is_leaf(layer) and not updated:
+            set_trainable(layer, False)
+            continue
+        # Only its own, also frozen ones: a user's layer may have weights next to its sublayers.
+        for weight in layer._trainable_variables:  # pyright: ignore[reportPrivateUsage]
+            weight.trainable = weight.name.startswith("lora_")
+
+
+def _all_layers(model: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """Return a model and all layers in it, in the same order as in a copy."""
+    return list(model._flatten_layers())  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+
+
+def _leaves(model: keras.layers.Layer) -> list[keras.layers.Layer]:
+    return [layer for layer in _all_layers(model) if _is_leaf(layer)]
+
+
+def _is_leaf(layer: keras.layers.Layer) -> bool:
+    return len(_all_layers(layer)) == 1
+
+
+def _takes_lora(layer: Any) -> bool:
+    has = hasattr(layer, "enable_lora") and hasattr(layer, "kernel")  # embeddings have no such kernel
+    return has and layer.name != _HEAD and not getattr(layer, "kernel_constraint", None)
+
+
+def _plain(config: Any) -> Any:
+    """Return a layer's configuration without low-rank updates and `trainable`, also of wrapped layers."""
+    if isinstance(config, dict):
+        left = {k: v for k, v in config.items() if not str(k).startswith("lora_") and k != "trainable"}
+        return {key: _plain(value) for key, value in left.items()}
+    return [_plain(value) for value in config] if isinstance(config, list) else config
+
 
 _POOLS = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
 _STEM = "stem"
@@ -80,8 +304,6 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
     if any(len(output.shape) != 4 for output in outputs.values()):
         raise ValueError(f"Model {model.name!r} is not convolutional; its stages have no pyramid.")
     chosen = _chosen(stages, ends)
-    for stage in chosen:
-        _check_stage(stage, ends, model)
     if pool not in (None, *_POOLS):
         raise ValueError(f"`pool` must be None, 'avg' or 'max'. Received: pool={pool!r}")
     name, maps = f"{model.name}_features", {stage: outputs[stage] for stage in chosen}
@@ -172,16 +394,11 @@ def reset_classifier(
             several outputs.
     """
     classes = checked_size(classes, "classes")
-    if len(model.outputs) != 1:
-        raise ValueError(
-            f"Only a model of one output gets another classifier: name the one that is meant, as keras.Model(inputs, "
-            f"output). Received: {model.name!r} with {len(model.outputs)} outputs"
-        )
     last = model.layers[-1]
-    if last.name != "head" and any(layer.name == "head" for layer in model.layers):
+    if len(model.outputs) != 1 or (last.name != "head" and any(layer.name == "head" for layer in model.layers)):
         raise ValueError(
-            f"Model {model.name!r} goes on after its layer 'head', as language models do: no classifier can take that "
-            f"layer's place. Received: a model whose last layer is {last.name!r}"
+            "reset_classifier takes a model of one output that ends in its `head`, if it has one: pass "
+            f"keras.Model(inputs, output). Received: {model.name!r}, {len(model.outputs)} outputs, last {last.name!r}"
         )
     x = input_in(model, last) if last.name == "head" else model.output
     dtype = "float64" if x.dtype == "float64" else "float32"
@@ -198,13 +415,13 @@ def reset_classifier(
 
 
 def freeze(model: keras.Model, until: str | None = None) -> None:
-    """Freezes a model from its input up to and including a stage; what comes after is trainable.
+    """Freeze a model from its input up to and including a stage; what comes after is trainable.
 
     Frozen batch normalization uses and keeps its moving statistics (Keras's
     rule for `trainable=False`). A compiled model is compiled again with the
     same arguments, since Keras would otherwise continue to train frozen
-    weights; its optimizer starts anew. After `kh.enable_lora`, trainable are
-    the low-rank updates and the head of what comes after.
+    weights; its optimizer starts again. After `kh.enable_lora`, the low-rank
+    updates and the head of what comes after are trainable.
 
     Args:
         model: A model of `keras_highway`.
@@ -218,11 +435,10 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
     names = [layer.name for layer in model.layers]
     if until is None and names[-1] != "head":
         raise ValueError(
-            f"Model {model.name!r} has no layer 'head' at its end, so nothing would be left to train. Name the last "
-            f"frozen layer, e.g. until={names[-2 if len(names) > 2 else -1]!r}, or set model.trainable = False. "
-            f"Received: until=None, and the last layer is {names[-1]!r}"
+            f"Model {model.name!r} does not end in a layer 'head', which would be trained: name the last frozen layer "
+            f"with `until`. Received: until=None, last layer {names[-1]!r}"
         )
-    last = len(names) - 2 if until is None else _last_of(model, names, until, "until")
+    last = len(names) - 2 if until is None else _span_of(model, names, until, "until")[1]
     updates = learns_by_updates(model)
     with compiled_again(model):
         admit(model)
@@ -249,15 +465,15 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
         ValueError: If there is no such stage or layer, with suggestions.
     """
     names = [layer.name for layer in model.layers]
-    first = 0 if since is None else _first_of(model, names, since)
+    first = 0 if since is None else _span_of(model, names, since, "since")[0]
     with compiled_again(model):
         admit(model)
         for layer in model.layers[first:]:
             set_trainable(layer, True)
 
 
-def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument: str) -> int:
-    """Return the index of a layer, or of the last block of a stage."""
+def _span_of(model: keras.Model, names: list[str], stage_or_layer: str, argument: str) -> tuple[int, int]:
+    """Return the indices of the first and last layer of a stage, or twice the index of a layer."""
     ends = {stage: name for name in names if (stage := stage_of(name))}
     if stage_or_layer not in ends and stage_or_layer not in names:
         hint = did_you_mean(stage_or_layer, [*ends, *names])
@@ -265,17 +481,12 @@ def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument
             f"Model {model.name!r} has no such stage or layer.{hint} Its stages are {', '.join(ends)}. "
             f"Received: {argument}={stage_or_layer!r}"
         )
-    return names.index(ends.get(stage_or_layer, stage_or_layer))
-
-
-def _first_of(model: keras.Model, names: list[str], stage_or_layer: str) -> int:
-    """Return the index of a layer, or of the first block of a stage."""
-    last = _last_of(model, names, stage_or_layer, "since")
-    return next((index for index, stage in enumerate(_stages(names)) if stage == stage_or_layer), last)
+    last = names.index(ends.get(stage_or_layer, stage_or_layer))
+    return next((index for index, stage in enumerate(_stages(names)) if stage == stage_or_layer), last), last
 
 
 def _stages(names: list[str]) -> list[str | None]:
-    """Return the stage of each layer: of none up to the stem, which may come after the first stage's dropout."""
+    """Return the stage of each layer; `None` up to the stem, which may come after the first stage's dropout."""
     after = names.index(_STEM) + 1 if _STEM in names else 0
     return [stage_of(name) if index >= after else None for index, name in enumerate(names)]
 
@@ -295,24 +506,13 @@ def _chosen(stages: Any, ends: Mapping[str, Any]) -> tuple[str, ...]:
         chosen = tuple(ends) if stages is None else (stages,) if isinstance(stages, str) else tuple(stages)
     except TypeError:
         chosen = ()
-    if not chosen:
-        raise ValueError(
-            "`stages` must be the name of a stage, several names, at least one, or None for all. "
-            f"Received: stages={stages!r}"
-        )
+    if not chosen or not set(chosen) <= set(ends):
+        raise ValueError(f"`stages` must be one or more of {', '.join(ends)}. Received: stages={stages!r}")
     return chosen
 
 
-def _check_stage(stage: str, ends: Mapping[str, keras.layers.Layer], model: keras.Model) -> None:
-    if stage not in ends:
-        raise ValueError(f"Model {model.name!r} has no stage {stage!r}; its stages are {', '.join(ends)}.")
-
-
 def _info(pyramid: keras.Model, layers: Mapping[str, str]) -> tuple[FeatureInfo, ...]:
-    """Count strides at 1024 pixels: at the model's own size, border effects may be a good part of an output.
-
-    They are of the pixels that the network sees: what comes before its stem is passed over.
-    """
+    """Count strides from the stem on, at 1024 pixels: border effects are small there."""
     first = model_data_format(pyramid) == "channels_first"
     rows, axis = (2, 1) if first else (1, 3)
     stem = next((layer for layer in pyramid.layers if layer.name == "stem"), None)

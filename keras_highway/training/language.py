@@ -9,8 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway.applications import create_model
-from keras_highway.data.batchify import batchify, deduplicate
-from keras_highway.data.ptb import Corpus, corpus_folder, is_treebank, load_corpus
+from keras_highway.data.ptb import Corpus, batchify, corpus_folder, deduplicate, is_treebank, load_corpus
 from keras_highway.language import CharLM
 from keras_highway.layers import CarriedLSTM
 from keras_highway.layers.base import fresh

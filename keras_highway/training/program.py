@@ -18,8 +18,8 @@ from keras_highway._support.keras_models import by_path
 from keras_highway._support.numerics import rank_of
 from keras_highway.analysis import cost
 from keras_highway.applications import create_model
-from keras_highway.data.class_labels import in_words
 from keras_highway.data.datasets import FOLDERS, OWN_CLASSES
+from keras_highway.data.photographs import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, imagenet_classes
 from keras_highway.models.transfer import freeze
 from keras_highway.tasks import IMAGES

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from keras_highway._support.files import read_log
 from keras_highway._support.terminal import in_code_span, in_markdown, python_string
-from keras_highway.analysis.plots import write
-from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
+from keras_highway.analysis.plots import Curve, draw_training, training_axes, write
 from keras_highway.applications import get_spec
 from keras_highway.data.transforms import CLASSES, Transform, imagenet_classes
 from keras_highway.data.vocabulary import VOCABULARY

@@ -18,7 +18,7 @@ import numpy as np
 
 from keras_highway._support.files import read_regular
 from keras_highway.data.transforms import Transform
-from keras_highway.models.lora import without_updates
+from keras_highway.models.transfer import without_updates
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import files
 from keras_highway.weights.info import WeightFileError, WeightsInfo, check_transform, convert, decode, note_info

@@ -13,7 +13,7 @@ import numpy as np
 from keras_highway._support.files import read_bounded
 from keras_highway._support.keras_models import input_in, output_in, without_values
 from keras_highway._support.terminal import Notice
-from keras_highway.analysis.trim import without
+from keras_highway.analysis.lesions import without
 from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabulary
 from keras_highway.layers import Preprocessing
 from keras_highway.models.builder import TOP, build, in_format

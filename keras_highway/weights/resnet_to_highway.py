@@ -24,11 +24,11 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.keras_models import scale_losses_as
-from keras_highway.analysis.graph import blocks, is_functional, walk
+from keras_highway.analysis.trace import blocks, is_functional, walk
 from keras_highway.gating import GATINGS, Gating, get_gating
 from keras_highway.layers import Branch, GatedBlock
 from keras_highway.layers.blocks import ConvBlock
-from keras_highway.models.lora import without_updates
+from keras_highway.models.transfer import without_updates
 from keras_highway.weights.info import info_of, note_info
 
 GATES = ("channel", "same")

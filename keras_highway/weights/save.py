@@ -12,11 +12,11 @@ import keras
 
 from keras_highway._support.files import atomic_write_json, partial_folder, written
 from keras_highway._support.keras_models import input_in, output_in
-from keras_highway.analysis.graph import blocks as blocks_of
+from keras_highway.analysis.trace import blocks as blocks_of
 from keras_highway.applications import build_with, get_spec
 from keras_highway.data.transforms import Transform
 from keras_highway.layers import Preprocessing
-from keras_highway.models.lora import without_updates
+from keras_highway.models.transfer import without_updates
 from keras_highway.predictions import get_transform
 from keras_highway.specs import NetSpec, override
 from keras_highway.tasks import IMAGES

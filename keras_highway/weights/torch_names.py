@@ -22,7 +22,7 @@ from keras import ops
 
 from keras_highway._support.keras_models import position_of
 from keras_highway.layers.blocks import BottleneckBlock, Branch, ConvBlock
-from keras_highway.models.lora import has_lora
+from keras_highway.models.transfer import has_lora
 
 _SHOWN = 5  # names of one kind in an error message; with a wrong net, hundreds do not match
 

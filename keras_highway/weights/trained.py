@@ -12,17 +12,16 @@ import numpy as np
 from keras_highway._support.files import read_npz
 from keras_highway._support.keras_models import channels_last
 from keras_highway.analysis import Tracer, blocks
-from keras_highway.analysis.batches import Moments
-from keras_highway.analysis.graph import kept_state
 from keras_highway.analysis.scores import check_images, measure
+from keras_highway.analysis.trace import Moments, kept_state
 from keras_highway.applications import build_with, create_model, get_spec
-from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
+from keras_highway.data.photographs import relabelled
 from keras_highway.data.ptb import load_corpus
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.data.vocabulary import END_OF_SENTENCE
 from keras_highway.gating import get_gating
-from keras_highway.language.char_lm import CharLM
+from keras_highway.language import CharLM
 from keras_highway.layers.blocks import channel_axis
 from keras_highway.models.char_lm import reset_state, word_part
 from keras_highway.tasks import IMAGES, LANGUAGE, Task, value_of_file

@@ -18,8 +18,7 @@ from keras import ops
 
 import keras_highway as kh
 from keras_highway._support.numerics import cross_entropy, input_gradient
-from keras_highway.data.batchify import batchify, deduplicate, every
-from keras_highway.data.ptb import Corpus, load_corpus
+from keras_highway.data.ptb import Corpus, batchify, deduplicate, every, load_corpus
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.distributed.strategy import Strategy

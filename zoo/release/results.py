@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from keras_highway._support.files import read_log
 from keras_highway._support.keras_models import without_values
 from keras_highway.analysis import StageCost, cost
-from keras_highway.analysis.plots import write
-from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
+from keras_highway.analysis.plots import Curve, draw_training, training_axes, write
 from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec, override
 from keras_highway.tasks import LANGUAGE, plus_minus, task_of

@@ -15,8 +15,7 @@ import numpy as np
 
 from keras_highway._support.files import read_log
 from keras_highway._support.keras_models import without_values
-from keras_highway.analysis.plots import legend_above, write
-from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
+from keras_highway.analysis.plots import Curve, draw_training, legend_above, training_axes, write
 from keras_highway.cli.listing import parameters
 from keras_highway.models.builder import build
 from keras_highway.specs import override

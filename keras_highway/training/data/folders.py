@@ -10,8 +10,8 @@ import numpy as np
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.terminal import is_text, visible
 from keras_highway.data import Dataset
-from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.images import NAMELESS, ImageError
+from keras_highway.data.photographs import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.training.data.augment import augment_of, decoded
 from keras_highway.training.data.samples import Shard, fingerprint_of, repeated, runs, split_off
@@ -21,7 +21,7 @@ from keras_highway.training.recipe import Recipe
 class FolderSource:
     """`DIR/train/CLASS/*` and `DIR/val/CLASS/*`, e.g. ImageNet: decoded in parallel, never all in memory.
 
-    They may also lie as in Tiny ImageNet's archive, see `keras_highway.data.class_folders`.
+    They may also lie as in Tiny ImageNet's archive, see `keras_highway.data.photographs`.
 
     Training images are cropped, mirrored and augmented by `Augment`, test
     images get the transform's central crop. Augmentation is a function of

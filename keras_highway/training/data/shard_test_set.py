@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_highway.data.class_labels import class_labels
 from keras_highway.data.images import EncodedImage
-from keras_highway.data.photographs import Photograph, PhotographSet
+from keras_highway.data.photographs import Photograph, PhotographSet, class_labels
 from keras_highway.training.data.shards import FILE_NAMES, index_of, read_manifest, read_shard
 
 

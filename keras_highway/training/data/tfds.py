@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.schema import CLASS_NAME, Items
-from keras_highway.data.tfds_sets import check_features, encoded_rows, labelled_split, tfds_builder
+from keras_highway.data.photographs import check_features, encoded_rows, labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.folders import CentralCrop, batches, reason_of

@@ -1,29 +1,234 @@
-"""`kh.CharLM`: the character-aware language model with its words, for plain text."""
+"""The language model as its users see it: text in; perplexities, text and neighbours out."""
 
+import numbers
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 from tqdm import tqdm
 
 from keras_highway._support.files import atomic_write, partial_folder
+from keras_highway._support.keras_models import input_in, output_in
+from keras_highway._support.schema import checked_size
 from keras_highway.applications import build_with, get_spec
-from keras_highway.data.batchify import batchify
-from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY, Vocabulary, words_of
-from keras_highway.language import arguments
-from keras_highway.language.reader import Reader, State
-from keras_highway.language.scores import Line, Score
-from keras_highway.language.word_table import AFTER, Neighbour, WordTable
+from keras_highway.data.ptb import batchify
+from keras_highway.data.vocabulary import (
+    END_OF_SENTENCE,
+    VOCABULARY,
+    Strange,
+    Vocabulary,
+    checked_words,
+    shortened,
+    words_of,
+)
+from keras_highway.layers import CarriedLSTM, CharCNN, HierarchicalSoftmax, TakeRows
 from keras_highway.tasks import LANGUAGE
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW
 from keras_highway.weights.load import SIZES, form_of_words, stated_overrides, vocabulary_of
 from keras_highway.weights.sources import WeightsFile, resolve
+
+__all__ = ["CharLM", "Line", "Neighbour", "Score"]
+
+
+class Line(NamedTuple):
+    """A scored line.
+
+    Attributes:
+        text: Its words, one space apart.
+        tokens: Their number, with the end of the sentence.
+        log_probability: Natural logarithm of the line's probability.
+    """
+
+    text: str
+    tokens: int
+    log_probability: float
+
+    @property
+    def perplexity(self) -> float:
+        """`exp(-log_probability / tokens)`."""
+        return float(np.exp(-self.log_probability / self.tokens))
+
+
+class Score(NamedTuple):
+    """A scored text.
+
+    Attributes:
+        lines: Every line of it.
+        strange: What of it the vocabulary does not know.
+    """
+
+    lines: tuple[Line, ...]
+    strange: Strange
+
+    @property
+    def tokens(self) -> int:
+        """Number of words and ends of sentences."""
+        return sum(line.tokens for line in self.lines)
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity of the whole text."""
+        return float(np.exp(-sum(line.log_probability for line in self.lines) / self.tokens))
+
+
+_ROWS = 500  # words a call, always as many: a new shape would be compiled anew
+_MOST_OTHERS = 10_000  # words outside the vocabulary that are kept: 190 MB of a large model's
+BEFORE, AFTER = "before", "after"
+_STAGES = (BEFORE, AFTER)
+_PROJECTION = len(_STAGES)
+
+
+class Neighbour(NamedTuple):
+    """A word near to another.
+
+    Attributes:
+        word: The word.
+        cosine: Cosine of the angle between the two vectors.
+    """
+
+    word: str
+    cosine: float
+
+
+class WordTable:
+    """The vectors of a vocabulary's words, and of any other word on request, of which the last 10,000 are kept.
+
+    Args:
+        network: A network of `build_char_lm`. Its weights must not change
+            any more.
+        vocabulary: Its words and characters.
+    """
+
+    def __init__(self, network: keras.Model, vocabulary: Vocabulary):
+        cnn = next(layer for layer in network.layers if isinstance(layer, CharCNN))
+        take = next(layer for layer in network.layers if isinstance(layer, TakeRows))
+        self._encoder = keras.Model(network.inputs[0], [output_in(network, cnn), input_in(network, take)[0]])
+        self._project = network.get_layer("lstm1")
+        self._vocabulary = vocabulary
+        self._row = {word: i for i, word in enumerate(vocabulary.words)}
+        self._known = self._computed(vocabulary.table)
+        self._others: dict[str, tuple[np.ndarray, ...]] = {}
+
+    def vectors(self, words: Sequence[str], stage: str = AFTER) -> np.ndarray:
+        """Return vectors of words."""
+        return self._look_up(words, _STAGES.index(stage))
+
+    def projections(self, words: Sequence[str]) -> np.ndarray:
+        """Return what words add to the gates of the first LSTM: float32 `(n, 4 * units)`."""
+        return self._look_up(words, _PROJECTION)
+
+    def projections_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the same of words of the vocabulary by their numbers: float32 `(*numbers.shape, 4 * units)`."""
+        return self._known[_PROJECTION][numbers]
+
+    def neighbours(self, word: str, count: int, stage: str = AFTER) -> list[Neighbour]:
+        """Return the words of the vocabulary whose vectors are nearest to a word's, the word itself left out."""
+        vector = self.vectors([word], stage)[0]
+        table = self._known[_STAGES.index(stage)]
+        norms = np.linalg.norm(table, axis=1) * np.linalg.norm(vector)
+        cosines = table @ vector / np.maximum(norms, np.finfo(np.float32).tiny)
+        order = [i for i in np.argsort(-cosines, kind="stable") if self._vocabulary.words[i] != word]
+        return [Neighbour(self._vocabulary.words[i], float(cosines[i])) for i in order[:count]]
+
+    def _look_up(self, words: Sequence[str], which: int) -> np.ndarray:
+        rows = np.fromiter((self._row.get(word, -1) for word in words), np.int64, len(words))
+        found = self._known[which][rows]  # a copy
+        others = np.flatnonzero(rows < 0)
+        if not len(others):
+            return found
+        vectors = self._vectors_of([words[i] for i in others])
+        for i in others:
+            found[i] = vectors[words[i]][which]
+        return found
+
+    def _vectors_of(self, words: Sequence[str]) -> dict[str, tuple[np.ndarray, ...]]:
+        """Cache vectors of words outside the vocabulary; stored at the end, so a call that fails changes nothing."""
+        known = self._others  # read once: another thread may put another in its place
+        new = [word for word in dict.fromkeys(words) if word not in known]
+        if not new:
+            return known
+        computed = self._computed(self._vocabulary.spell(new))
+        vectors = known | dict(zip(new, zip(*computed, strict=True), strict=True))
+        kept = dict(islice(vectors.items(), max(len(vectors) - _MOST_OTHERS, 0), None))
+        for word in new:
+            if word in kept:  # a row of its own: a view would keep the whole call's
+                kept[word] = tuple(row.copy() for row in kept[word])
+        self._others = kept
+        return vectors
+
+    def _computed(self, spelled: np.ndarray) -> list[np.ndarray]:
+        """Vectors before and after the highway layers, and what they add to the gates of the first LSTM."""
+        before, after = self._encode(spelled)
+        return [before, after, self._projected(after)]
+
+    def _encode(self, spelled: np.ndarray) -> list[np.ndarray]:
+        parts = []
+        for first in range(0, len(spelled), _ROWS):
+            chunk = spelled[first : first + _ROWS]
+            rows = np.zeros((_ROWS, spelled.shape[1]), np.int32)
+            rows[: len(chunk)] = chunk
+            parts.append([np.asarray(v, np.float32)[: len(chunk)] for v in self._encoder.predict_on_batch(rows)])
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def _projected(self, vectors: np.ndarray) -> np.ndarray:
+        kernel, bias = (keras.ops.convert_to_numpy(w) for w in (self._project.kernel, self._project.bias))
+        return vectors @ kernel + bias
+
+
+State = list[np.ndarray]
+
+
+class Reader(keras.Model):
+    """LSTMs and softmax of a network, sharing its weights and not its carried state.
+
+    Inputs: what the words add to the gates of the first LSTM, `(texts, steps,
+    4 * units)`; the number of each next word, `(texts, steps)`; h and c of
+    every LSTM, each `(texts, units)`. Outputs: the log-probability of each
+    next word, `(texts, steps)`; the log-probabilities of all words after the
+    last step, `(texts, classes)`; h and c after the last step.
+
+    Args:
+        network: A network of `build_char_lm`.
+    """
+
+    def __init__(self, network: keras.Model, **kwargs: Any):
+        # Whatever the global policy: what is passed on from call to call is not rounded, and layers know their own.
+        super().__init__(dtype="float32", autocast=False, **kwargs)
+        self.lstms = [layer for layer in network.layers if isinstance(layer, CarriedLSTM)]
+        self.head = network.get_layer("head")
+        # `build` of a subclassed model would make weights; ours are there already.
+        self.built = True
+
+    def call(self, inputs: Sequence[Any]) -> list[Any]:
+        projected, targets, *before = inputs
+        after, x = [], None
+        for i, lstm in enumerate(self.lstms):
+            z = projected if x is None else lstm.project(x)
+            x, *state = lstm.recur(z, *before[2 * i : 2 * i + 2])
+            after += state
+        if isinstance(self.head, HierarchicalSoftmax):
+            return [self.head.target_log_probabilities(x, targets), self.head(x[:, -1]), *after]
+        log_p = ops.log_softmax(ops.cast(self.head(x), "float32"))  # not rounded to a small dtype first
+        own = ops.take_along_axis(log_p, ops.cast(targets, "int32")[..., None], axis=-1)
+        return [own[..., 0], log_p[:, -1], *after]
+
+    def start(self, texts: int = 1) -> State:
+        """Return the state at the start of texts: zeros."""
+        return [np.zeros((texts, lstm.units), np.float32) for lstm in self.lstms for _ in range(2)]
+
+    def read(self, projected: np.ndarray, targets: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray, State]:
+        """Return log-probabilities of `targets`, those of all words after the last step, and the state there."""
+        own, last, *after = self.predict_on_batch([projected, targets, *state])
+        return own, last, after
+
 
 DEFAULT = "charlm_large_coupled"
 _STEPS = 128  # words a call in scoring
@@ -72,7 +277,8 @@ class CharLM:
         name: str | None = None,
         **spec_overrides: Any,
     ):
-        arguments.check_vocabulary(vocabulary)
+        if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
+            raise ValueError(f"`vocabulary` must be a keras_highway.Vocabulary. Received: {shortened(vocabulary)}")
         read = weights is None or isinstance(weights, WeightsFile)
         file = weights if read else resolve(weights, variant or _variant_of_words(weights))
         self.variant = variant or (file and file.info.variant) or DEFAULT
@@ -81,7 +287,8 @@ class CharLM:
                 "CharLM is for language models, see keras_highway.list_models('charlm_*'). "
                 f"Received: variant={self.variant!r}"
             )
-        arguments.check_overrides(spec_overrides)
+        if derived := [name for name in (*SIZES, "classifier_activation") if name in spec_overrides]:
+            raise ValueError(f"CharLM sets `{derived[0]}` itself: leave it out. Received: {spec_overrides}")
         if file is not None:
             vocabulary = vocabulary_of(file, self.variant, vocabulary)
             own = stated_overrides(file, self.variant)
@@ -121,7 +328,15 @@ class CharLM:
 
     @network.setter
     def network(self, network: keras.Model) -> None:
-        arguments.check_network(network, self.network)
+        shapes, expected = (
+            [tuple(w.shape) for w in getattr(model, "weights", ()) if not w.name.startswith("lora_")]
+            for model in (network, self.network)
+        )
+        if not isinstance(network, keras.Model) or shapes != expected:
+            raise ValueError(
+                "`network` must be a keras.Model with the weights of this CharLM: make another CharLM for other sizes. "
+                f"Received: {shortened(network)}"
+            )
         self.forget()
         self.__dict__.pop("_reader", None)
         self.__dict__["network"] = network
@@ -155,7 +370,7 @@ class CharLM:
         """
         if stage not in ("before", AFTER):
             raise ValueError(f"`stage` must be 'before' or 'after' (the highway layers). Received: stage={stage!r}")
-        return self.table.vectors(words.split() if isinstance(words, str) else arguments.checked_words(words), stage)
+        return self.table.vectors(words.split() if isinstance(words, str) else checked_words(words), stage)
 
     def neighbours(self, word: str, count: int = 5, stage: str = AFTER) -> list[Neighbour]:
         """Return the words of the vocabulary nearest to a word, by the cosine of their vectors [Kim et al. 2015, 5].
@@ -169,8 +384,9 @@ class CharLM:
             ValueError: If it is not one word, `count` is not positive, or
                 there is no such stage.
         """
-        arguments.check_one_word(word)
-        arguments.check_count(count, "count")
+        if not isinstance(word, str) or word.split() != [word]:
+            raise ValueError(f"`word` must be one word, without spaces. Received: word={shortened(word)}")
+        count = checked_size(count, "count")
         self.encode([word], stage)
         return self.table.neighbours(word, count, stage)
 
@@ -193,10 +409,9 @@ class CharLM:
         Raises:
             ValueError: If there is no text.
         """
-        arguments.check_text(text)
-        lines = words_of(text)
+        lines = words_of(_checked_text(text, "text"))
         if not text.strip():
-            raise ValueError("There is nothing to score: a text needs a word. Received: an empty text")
+            raise ValueError("`text` must have at least one word. Received: an empty text")
         tokens = [word for line in lines for word in line]
         log_p = self.log_probabilities([END_OF_SENTENCE, *tokens[:-1]], tokens, progress)
         ends = np.cumsum([len(line) for line in lines])
@@ -218,7 +433,12 @@ class CharLM:
         Raises:
             ValueError: If these are not as many strings, at least one.
         """
-        words, targets = arguments.checked_pairs(words, targets)
+        words, targets = checked_words(words), checked_words(targets, "targets")
+        if len(words) != len(targets) or not words:
+            raise ValueError(
+                "`targets` must be the words that follow `words`, as many, at least one. "
+                f"Received: {len(words)} words, {len(targets)} targets"
+            )
         state, log_probabilities = self._reader.start(), []
         target_ids = self.vocabulary.ids(targets)
         with tqdm(total=len(words), unit=" words", disable=not progress, leave=False) as bar:
@@ -248,11 +468,14 @@ class CharLM:
             ValueError: If the split is too short, a number is not in this
                 vocabulary, or the number of texts or steps is not positive.
         """
-        tokens = arguments.checked_tokens(tokens, self.vocabulary)
-        for name, count in (("texts", texts), ("steps", steps)):
-            arguments.check_whole(count, name)
-        if texts < 1 or steps < 1:
-            raise ValueError(f"`texts` and `steps` must be at least 1. Received: texts={texts}, steps={steps}")
+        tokens, known = np.asarray(tokens), len(self.vocabulary.words)
+        is_split = tokens.ndim == 1 and tokens.size and np.issubdtype(tokens.dtype, np.integer)
+        if not is_split or tokens.min() < 0 or tokens.max() >= known:
+            raise ValueError(
+                f"`tokens` must be numbers `(n,)` of the {known} words: lm.vocabulary.ids(words). "
+                f"Received: {tokens.dtype} of shape {tokens.shape}, {shortened(tokens.tolist())}"
+            )
+        texts, steps = checked_size(texts, "texts"), checked_size(steps, "steps")
         if texts > 1:
             return float(np.exp(-self._stream_log_probability(tokens, texts, steps, progress)))
         words = [self.vocabulary.words[i] for i in tokens]
@@ -293,11 +516,9 @@ class CharLM:
             ValueError: If the temperature or the number of words is not
                 positive, or the prompt is not a text.
         """
-        arguments.check_text(prompt, "prompt")
-        arguments.check_count(words, "words")
-        temperature = arguments.checked_temperature(temperature)
+        words, temperature = checked_size(words, "words"), _checked_temperature(temperature)
         rng = np.random.default_rng(seed)
-        text = [word for line in words_of(prompt) for word in line]
+        text = [word for line in words_of(_checked_text(prompt, "prompt")) for word in line]
         if text and not prompt.endswith("\n"):
             text.pop()  # the last line is continued
         state, log_p = self._reader.start(), None
@@ -322,13 +543,9 @@ class CharLM:
                 a vocabulary.
         """
         folder = Path(folder)
-        for name, what in ((ROW, "weights that are described there"), ("result.json", "a run or weights of the zoo")):
-            if (folder / name).exists():
-                raise ValueError(
-                    f"{folder} holds {what} ({name}), which would not be true of other weights: choose another folder."
-                )
-        if (folder / FILE).exists() and not (folder / VOCABULARY).exists():
-            raise ValueError(f"{folder} holds weights of a model without words ({FILE}): choose another folder.")
+        foreign = [name for name in (ROW, "result.json") if (folder / name).exists()]
+        if foreign or ((folder / FILE).exists() and not (folder / VOCABULARY).exists()):
+            raise ValueError(f"{folder} contains other weights ({(*foreign, FILE)[0]}): choose another folder.")
         folder.mkdir(parents=True, exist_ok=True)
         facts = {"vocabulary": self.vocabulary.fingerprint, "overrides": self._overrides}
         words = len(self.vocabulary.words)
@@ -351,6 +568,24 @@ class CharLM:
             following = np.zeros((1, _STEPS), np.int32)
             filled[0, : len(piece)], following[0, : len(piece)] = projected, target_ids[first : first + _STEPS]
             yield filled, following, len(piece)
+
+
+def _checked_text(text: Any, name: str) -> str:
+    if not isinstance(text, str):
+        raise ValueError(f"`{name}` must be a text, one string. Received: {name}={shortened(text)}")
+    return text
+
+
+def _checked_temperature(temperature: Any) -> float:
+    """Return a positive, finite number of Python, NumPy or a tensor."""
+    is_number = isinstance(temperature, numbers.Real) or getattr(temperature, "shape", None) == ()
+    try:
+        value = float(temperature) if is_number and not isinstance(temperature, bool | np.timedelta64) else 0.0
+    except (TypeError, ValueError, OverflowError):
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"`temperature` must be a positive number. Received: temperature={shortened(temperature)}")
+    return value
 
 
 def _written(words: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Biases learn in 16 bits: their gradients add up many small terms without losing them."""
+"""Biases learn in 16 bits: their gradients sum many small terms without loss."""
 
 import keras
 import numpy as np

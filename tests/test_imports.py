@@ -1,4 +1,4 @@
-"""The house: imports go down, files stay short, names state what is inside, the front door is light."""
+"""Imports go down, files are short and well named, and importing the package is light."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""Blocks with a data format of their own, whatever Keras's is: what is measured and drawn is the same."""
+"""Analyses and pictures are equal for channels first and last."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Layers, optimizers, callbacks and `freeze` in Keras's own `fit`, without the package's training."""
+"""Layers, optimizers, callbacks and loss scaling in Keras's own `fit`."""
 
 import keras
 import numpy as np
@@ -113,9 +113,7 @@ def test_a_strategy_that_a_model_was_not_made_in_is_open():
 def test_a_pattern_of_what_is_frozen_by_now_is_an_error_until_it_is_compiled_again():
     model = net()
     model.compile(CaffeSGD(0.1, decay_multipliers=[("stage1_block1*", 0.5)]), loss())
-    with pytest.raises(
-        ValueError, match=r"of 'highway_fc10' has changed.*compile the model again.*matches no variable"
-    ):
+    with pytest.raises(ValueError, match=r"compile again.*matches no variable"):
         kh.freeze(model)
     with pytest.raises(ValueError, match=r"`decay_multipliers` matches no variable"):
         model.fit(X, Y, verbose=0)
@@ -158,12 +156,12 @@ def test_gates_of_a_run_that_backup_and_restore_resumes(tmp_path, first):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CharCNN(3, (4,)), r"`kernels` must be a list of whole numbers.*kernels=3"),
-        (lambda: CharCNN((3,), "4"), r"`filters` must be a list of whole numbers.*filters='4'"),
-        (lambda: CharCNN((3,), (4,)).build((None,)), r"shape \(words, length, units\)\. Received: .*\(None,\)"),
-        (lambda: CharCNN((3,), (4,)).build((None, 6)), r"shape \(words, length, units\)\. Received: .*\(None, 6\)"),
-        (lambda: CharCNN((3,), (4,))(keras.Input((6, None))), r"\(words, length, units\)\. Received: .*6, None\)"),
-        (lambda: CarriedLSTM(4, 2)(keras.Input(batch_shape=(2, 3, None))), r"number of features.*\(2, 3, None\)"),
+        (lambda: CharCNN(3, (4,)), r"lists of one number per convolution.*kernels=3"),
+        (lambda: CharCNN((3,), "4"), r"`filters` must be a positive integer.*'4'"),
+        (lambda: CharCNN((3,), (4,)).build((None,)), r"shape \(words, length, units\).*\(None,\)"),
+        (lambda: CharCNN((3,), (4,)).build((None, 6)), r"shape \(words, length, units\).*\(None, 6\)"),
+        (lambda: CharCNN((3,), (4,))(keras.Input((6, None))), r"\(words, length, units\).*6, None\)"),
+        (lambda: CarriedLSTM(4, 2)(keras.Input(batch_shape=(2, 3, None))), r"2 streams.*\(2, 3, None\)"),
     ],
 )
 def test_what_is_refused(make, message):
@@ -174,3 +172,44 @@ def test_what_is_refused(make, message):
 def test_numpys_numbers_are_numbers():
     layer = CharCNN(np.array([2, 3]), np.array([4, 5]))
     assert layer.kernels == (2, 3) and layer.filters == (4, 5)
+
+
+SMALL = {"blocks": (2, 1, 1), "widths": (4, 4, 8), "stem_width": 4, "classes": 3, "input_shape": (32, 32, 3)}
+MAKE = {
+    "reset": lambda scaled_net: kh.reset_classifier(scaled_net, 5),
+    "rewired": lambda scaled_net: kh.analysis.rewire(scaled_net, {"stage1_block2": None}),
+    "shorter": lambda scaled_net: kh.analysis.without(scaled_net, ["stage1_block2"]),
+    "converted": kh.highway_from_resnet,
+}
+
+
+def scales(model):
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def scaled_net(dtype):
+    return kh.create_model("resnet20", dtype=dtype, **SMALL)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", None])
+def test_nets_of_float16_alone(dtype):
+    assert scales(scaled_net(dtype)) == (dtype == "mixed_float16")
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_nets_that_are_made_of_them(name):
+    assert scales(MAKE[name](scaled_net("mixed_float16")))
+
+
+def test_updates_and_a_choice_against_it():
+    model = scaled_net("mixed_float16")
+    kh.enable_lora(model, 2)
+    assert scales(kh.merge_lora(model))
+    model.compile("sgd", "sparse_categorical_crossentropy", auto_scale_loss=False)
+    kh.freeze(model)
+    assert isinstance(model.optimizer, keras.optimizers.SGD)
+
+
+def test_language_models():
+    assert scales(kh.create_model("charlm_small_coupled", classes=20, units=4, streams=2, dtype="mixed_float16"))

@@ -1,0 +1,339 @@
+"""Scores of classifiers: ranks, cross-entropy, heads and values that are not finite."""
+
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+from miniatures import batch, miniature
+
+from keras_highway._support.files import atomic_write_json
+from keras_highway._support.numerics import cross_entropy, input_gradient, rank_of
+from keras_highway._support.schema import parse_json
+from keras_highway._support.terminal import json_text
+from keras_highway.analysis import lesion_curve
+from keras_highway.analysis.scores import PhotographScores, measure
+from keras_highway.analysis.scores import cross_entropy as loss_of
+from keras_highway.applications import create_model
+from keras_highway.cli import main
+from keras_highway.export import export
+from keras_highway.layers import HighwayDense
+from keras_highway.report import make_report, write_report
+from keras_highway.training.program import _sums
+from keras_highway.weights import files as weights_file
+
+NAN, INF = np.nan, np.inf
+# Scores of six classes, a label, and whether it is the likeliest and among the five likeliest.
+CASES = [
+    ([5, 4, 3, 2, 1, 0], 0, 1, 1),
+    ([5, 4, 3, 2, 1, 0], 4, 0, 1),
+    ([5, 4, 3, 2, 1, 0], 5, 0, 0),
+    ([7, 7, 7, 7, 7, 7], 0, 1, 1),  # of equal ones the first is the likelier
+    ([7, 7, 7, 7, 7, 7], 1, 0, 1),
+    ([7, 7, 7, 7, 7, 7], 5, 0, 0),
+    ([-INF, 4, -INF, 2, 1, 0], 1, 1, 1),
+    ([NAN, 9, 3, 2, 1, 0], 1, 0, 0),
+    ([NAN, 9, 3, 2, 1, 0], 0, 0, 0),
+    ([NAN] * 6, 0, 0, 0),
+    ([INF, 4, 3, 2, 1, 0], 0, 0, 0),
+]
+SCORES = np.array([scores for scores, *_ in CASES], np.float32)
+LABELS = np.array([label for _, label, *_ in CASES])
+TOP1, TOP5 = (np.array([case[i] for case in CASES]) for i in (2, 3))
+
+
+def test_rank_of():
+    rank = ops.convert_to_numpy(rank_of(LABELS, SCORES))
+    assert rank.dtype == np.int32
+    assert (rank < 1).tolist() == TOP1.astype(bool).tolist() and (rank < 5).tolist() == TOP5.astype(bool).tolist()
+    assert rank[:6].tolist() == [0, 4, 5, 0, 1, 5]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_rank_is_that_of_a_sort_in_any_dtype_and_shape(dtype):
+    rng = np.random.default_rng(0)
+    scores = ops.cast(rng.normal(size=(2, 3, 4, 9)), dtype)
+    labels = rng.integers(0, 9, (2, 3, 4))
+    order = np.argsort(-ops.convert_to_numpy(ops.cast(scores, "float32")), axis=-1, kind="stable")
+    assert np.array_equal(ops.convert_to_numpy(rank_of(labels, scores)), (order == labels[..., None]).argmax(-1))
+
+
+def test_training_photographs_and_wirings_count_by_it():
+    weight = np.ones(len(LABELS), np.float32)
+    sums = ops.convert_to_numpy(_sums(weight, ops.convert_to_tensor(LABELS), weight, ops.convert_to_tensor(SCORES)))
+    assert sums.tolist() == [len(LABELS), TOP1.sum(), TOP5.sum(), len(LABELS)]
+
+    with np.errstate(invalid="ignore"):  # of losses
+        photographs = PhotographScores()
+        photographs.add(SCORES, LABELS)
+        assert (photographs.top1, photographs.top5) == (TOP1.sum(), TOP5.sum())
+
+        x = keras.Input((6,))
+        net = keras.Model(x, keras.layers.Activation("linear")(x))
+        assert measure(net, (SCORES, LABELS))[0] == pytest.approx(TOP1.mean())
+
+
+def test_of_few_classes_nan_is_not_among_five():
+    rank = rank_of(np.array([0]), np.array([[NAN, 1.0]]))
+    assert int(ops.convert_to_numpy(rank)[0]) >= 5
+
+
+LOGITS = np.random.default_rng(0).normal(0.0, 3.0, (4, 3, 11)).astype(np.float32)
+TARGETS = np.random.default_rng(1).integers(0, 11, (4, 3)).astype(np.int32)
+
+
+def by_definition(logits, targets):
+    """In float64: minus the log-probabilities, and the derivative of their sum."""
+    shifted = np.asarray(logits, np.float64)
+    shifted = shifted - shifted.max(axis=-1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return -np.take_along_axis(log_p, targets[..., None], -1)[..., 0], np.exp(log_p) - np.eye(shifted.shape[-1])[
+        targets
+    ]
+
+
+def test_values_and_derivative():
+    losses, derivative = by_definition(LOGITS, TARGETS)
+    np.testing.assert_allclose(ops.convert_to_numpy(cross_entropy(LOGITS, TARGETS)), losses, rtol=1e-5)
+    mine = input_gradient(lambda x: cross_entropy(x, TARGETS), LOGITS)
+    np.testing.assert_allclose(ops.convert_to_numpy(mine), derivative, atol=1e-6)
+
+
+def test_derivative_of_weighted_losses_is_that_of_keras():
+    weights = np.linspace(-1.0, 1.75, 12, dtype=np.float32).reshape(4, 3)
+
+    assert 0 in weights
+
+    def keras_loss(x):
+        return keras.losses.sparse_categorical_crossentropy(TARGETS, x, from_logits=True)
+
+    mine, theirs = (
+        ops.convert_to_numpy(input_gradient(lambda x, loss=loss: ops.convert_to_tensor(weights) * loss(x), LOGITS))
+        for loss in (lambda x: cross_entropy(x, TARGETS), keras_loss)
+    )
+    np.testing.assert_allclose(mine, theirs, atol=1e-6)
+
+
+LARGE = np.array(
+    [[1e4, 1e4, -1e4], [1e6, 1e6 - 1, 0.0], [1e8, 1e8, 1e8], [1e4, 0.0, -1e4], [-3e38, 3e38, 0.0], [0.0, -np.inf, 1.0]],
+    np.float32,
+)
+
+
+def test_large_logits_lose_no_digits():
+    """Sums with such logits would: log(2) + 1e8 - 1e8 is 0 in float32."""
+    targets = np.array([0, 1, 2, 1, 1, 0])
+    losses, derivative = by_definition(LARGE, targets)
+    assert losses[:4] == pytest.approx([np.log(2), 1 + np.log1p(np.exp(-1)), np.log(3), 1e4])
+    np.testing.assert_allclose(ops.convert_to_numpy(cross_entropy(LARGE, targets)), losses, rtol=1e-6)
+    mine = input_gradient(lambda x: cross_entropy(x, targets), LARGE)
+    np.testing.assert_allclose(ops.convert_to_numpy(mine), derivative, atol=1e-6)
+
+
+@pytest.mark.parametrize("targets", [TARGETS.T, TARGETS[0], TARGETS[..., None], TARGETS[:1]])
+def test_targets_of_another_shape_are_refused(targets):
+    with pytest.raises(
+        ValueError, match=r"an axis of classes after it.*logits of shape \(4, 3, 11\), targets of shape"
+    ):
+        cross_entropy(LOGITS, targets)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64"])
+def test_integers_of_any_dtype_are_targets(dtype):
+    losses, _ = by_definition(LOGITS, TARGETS)
+    np.testing.assert_allclose(ops.convert_to_numpy(cross_entropy(LOGITS, TARGETS.astype(dtype))), losses, rtol=1e-5)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs of unknown shapes are TensorFlow's")
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graph_of_unknown_shapes(jit_compile):
+    import tensorflow as tf
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, None, 11), tf.float32), tf.TensorSpec((None, None), tf.int32)],
+        jit_compile=jit_compile,
+    )
+    def both(logits, targets):
+        return cross_entropy(logits, targets), input_gradient(lambda x: cross_entropy(x, targets), logits)
+
+    for mine, expected in zip(both(LOGITS, TARGETS), by_definition(LOGITS, TARGETS), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_logits_of_16_bits(dtype):
+    """Computed in float32 from what the 16 bits hold; the derivative comes back in their dtype."""
+    rounded = ops.cast(LOGITS, dtype)
+    losses, derivative = by_definition(ops.convert_to_numpy(ops.cast(rounded, "float32")), TARGETS)
+    value = cross_entropy(rounded, TARGETS)
+    assert keras.backend.standardize_dtype(value.dtype) == "float32"
+    np.testing.assert_allclose(ops.convert_to_numpy(value), losses, rtol=1e-5)
+    mine = input_gradient(lambda x: cross_entropy(x, TARGETS), rounded)
+    assert keras.backend.standardize_dtype(mine.dtype) == dtype
+    np.testing.assert_allclose(ops.convert_to_numpy(ops.cast(mine, "float32")), derivative, atol=4e-3)
+
+
+X = np.random.default_rng(0).random((6, 8), "float32")
+Y = np.arange(6) % 3
+
+
+def sub_model(*inner, shape=(3,)):
+    return keras.Sequential([keras.Input(shape), *inner])
+
+
+def distributed(z):
+    both = layers.RepeatVector(1)(z)
+    return layers.Flatten()(layers.TimeDistributed(sub_model(layers.Dropout(0.1), layers.Softmax()))(both))
+
+
+def functional(z):
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, layers.Identity()(ops.softmax(inputs)))(z)
+
+
+def only_a_shape(z):
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, layers.Reshape((3,))(inputs))(layers.Softmax()(z))
+
+
+PROBABILITIES = {
+    "layer": layers.Softmax(),
+    "activation": layers.Activation(ops.softmax),
+    "activation_layer": layers.Activation(layers.Softmax()),
+    "operation": ops.softmax,
+    "cast": lambda z: layers.Activation("linear", dtype="float32")(layers.Activation("softmax")(z)),
+    "cast_operation": lambda z: ops.cast(ops.softmax(z), "float32"),
+    "reshaped": lambda z: layers.Reshape((3,))(layers.Softmax()(z)),
+    "operations": lambda z: ops.squeeze(ops.expand_dims(ops.stop_gradient(ops.reshape(ops.softmax(z), (-1, 3))), 1), 1),
+    "last_step": lambda z: layers.Softmax()(layers.RepeatVector(2)(z))[:, -1],
+    "distributed": distributed,
+    "sequential": lambda z: sub_model(layers.Softmax(), layers.Reshape((3,)))(z),
+    "functional": functional,
+    "shape_of_a_sub_model": only_a_shape,
+    "logarithm": lambda z: ops.log(ops.softmax(z)),  # log-probabilities are logits
+    "log_softmax": layers.Activation("log_softmax"),
+}
+
+
+def ending_in(head, **kwargs):
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((8,))
+    x = HighwayDense(name="b1", gate_bias=0.0)(inputs)
+    scores = layers.Dense(3, kernel_initializer=keras.initializers.RandomNormal(stddev=2.0), **kwargs)(x)
+    return keras.Model(inputs, head(scores))
+
+
+@pytest.mark.parametrize("end", PROBABILITIES)
+def test_a_softmax_is_found_wherever_it_stands(end):
+    expected = measure(ending_in(layers.Identity()), (X, Y))
+    model = ending_in(PROBABILITIES[end])
+    np.testing.assert_allclose(measure(model, (X, Y)), expected, rtol=1e-5)
+
+
+def test_a_lesion_curve_finds_it_too():
+    curves = [lesion_curve(ending_in(head), (X, Y)) for head in (layers.Identity(), ops.softmax)]
+    np.testing.assert_allclose(curves[1].loss, curves[0].loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda z: layers.Add()([z, z]),
+        lambda z: layers.GlobalAveragePooling1D()(layers.RepeatVector(2)(layers.Activation("relu")(z))),
+        lambda z: layers.Flatten()(layers.Activation("relu")(z)),
+        lambda z: sub_model(layers.Dense(3))(z),
+        lambda z: layers.TimeDistributed(layers.Dense(3))(layers.RepeatVector(1)(z))[:, 0],
+    ],
+)
+def test_other_ends_give_logits(head):
+    model = ending_in(head)
+    logits = ops.convert_to_numpy(model(X))
+    loss = keras.losses.sparse_categorical_crossentropy(Y, logits, from_logits=True)
+    np.testing.assert_allclose(measure(model, (X, Y))[1], np.mean(ops.convert_to_numpy(loss)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "head", [ops.sigmoid, lambda z: layers.Activation("linear", dtype="float32")(layers.Activation("sigmoid")(z))]
+)
+def test_a_sigmoid_is_refused_wherever_it_stands(head):
+    for run in (measure, lesion_curve):
+        with pytest.raises(ValueError, match="sigmoid"):
+            run(ending_in(head), (X, Y))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_probabilities_of_unknown_origin_are_refused(dtype):
+    """Nothing silently wrong: their loss as logits would be that of the softmax of a softmax."""
+    mean = ending_in(lambda z: layers.Average(dtype=dtype)([layers.Softmax()(z), layers.Softmax()(2 * z)]))
+    for run in (measure, lesion_curve):
+        with pytest.raises(ValueError, match="look like probabilities"):
+            run(mean, (X, Y))
+    logits = keras.Model(mean.input, ops.log(mean.output))
+    assert np.isfinite(measure(logits, (X, Y))[1])
+
+
+@pytest.mark.parametrize("cast", [False, True])
+def test_a_probability_that_float16_rounds_to_zero_is_the_smallest_of_float16(cast):
+    def head(z):
+        p = layers.Softmax(dtype="float16")(z)
+        return layers.Activation("linear", dtype="float32")(p) if cast else p
+
+    model = ending_in(head)
+    model.layers[2].set_weights([np.zeros((8, 3)), np.array([40.0, 0.0, 0.0])])
+    losses = [0.0, 24 * np.log(2), 24 * np.log(2)]  # 2⁻²⁴ is the smallest
+    np.testing.assert_allclose(measure(model, (X, Y))[1], np.mean(losses), rtol=1e-6)
+    zero = np.array([[1.0, 0.0]])
+    for dtype, smallest in (("float16", -24), ("float32", -126), ("float64", -1022)):
+        np.testing.assert_allclose(loss_of(zero.astype(dtype), np.array([1]), False), -smallest * np.log(2))
+
+
+on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow")
+
+
+def spoilt(model):
+    """Its weights are finite, as those of every file are, and its first class overflows."""
+    for weight in model.layers[-1].weights:
+        first = np.arange(weight.shape[-1]) == 0
+        weight.assign(np.where(first, 3e38, keras.ops.convert_to_numpy(weight)))
+    return model
+
+
+def test_json_has_null_for_what_is_not_finite(tmp_path):
+    value = {"a": [1.5, math.nan, (math.inf, {"b": -math.inf})], "c": np.float64("nan"), "d": "NaN", "é": 3}
+    known = {"a": [1.5, None, [None, {"b": None}]], "c": None, "d": "NaN", "é": 3}
+    assert parse_json(json_text(value), "it") == known
+    assert json_text(value).isascii() and "é" in json_text(value, ensure_ascii=False)
+    atomic_write_json(tmp_path / "it.json", value)
+    assert parse_json((tmp_path / "it.json").read_bytes(), "it") == known
+    assert json_text({"a": [1.5, "é"]}) == json.dumps({"a": [1.5, "é"]}, indent=2)
+
+
+def test_evaluate(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 255, (20, 28, 28), np.uint8), rng.integers(1, 10, 20)
+    np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    weights_file.save(spoilt(create_model("highway_fc10")), tmp_path / "net.weights.h5", "highway_fc10", 10)
+    assert main(["evaluate", str(tmp_path / "net.weights.h5"), "--data", str(tmp_path), "--json"]) == 0
+    report = parse_json(capsys.readouterr().out, "the report")
+    assert report["loss"] is None and report["images"] == 20 and report["accuracy"] == 0
+
+
+@pytest.mark.slow
+def test_report(tmp_path):
+    model = spoilt(miniature("dense_stack"))
+    images = batch(model, 12)
+    report = make_report(model, (images, np.arange(12) % 4), "a run that diverged", samples=12)
+    numbers = parse_json(write_report(report, tmp_path / "report.html").read_bytes(), "the numbers")
+    assert numbers["network"] == model.name and "null" in (tmp_path / "report.json").read_text("utf-8")
+
+
+@on_tensorflow
+@pytest.mark.parametrize("int8", [False, True])
+def test_export(tmp_path, int8):
+    model = spoilt(miniature("dense_stack"))
+    images = batch(model, 8).astype("float32")
+    with pytest.raises(ValueError, match="own outputs are not all finite"):
+        export(model, tmp_path / "net.tflite", "litert", **({"int8": images} if int8 else {"samples": images}))
+    assert not list(tmp_path.iterdir())
