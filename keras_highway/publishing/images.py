@@ -13,7 +13,7 @@ from keras_highway._support.terminal import python_string
 from keras_highway.analysis.scores import check_images, measure
 from keras_highway.applications import build_with, create_model
 from keras_highway.data.class_labels import relabelled
-from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
+from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.layers.blocks import channel_axis
 from keras_highway.publishing.form import image_shape
@@ -156,7 +156,6 @@ class ClassifierWeights(TaskWeights):
         from keras_highway.data.photographs import data_test_set, folder_test_set, holds_photographs
 
         folder, classes = data_dir or os.environ.get(DATA_VARIABLE), self.row.classes
-        refuse_shards(folder)
         if self.row.data in FOLDERS:
             return data_test_set(self.row.data, data_dir, len(classes), classes)
         if not holds_photographs(folder):

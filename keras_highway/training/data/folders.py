@@ -32,8 +32,8 @@ class FolderSource:
     """
 
     _REMEDY = (
-        "Put a sound image in its place, and the run goes on. `python -m keras_highway.training.shards DIR --out "
-        "SHARDS` names all that are broken, and leaves them out: a run on these begins anew, in another folder."
+        "Replace it and resume. `python -m keras_highway.training.shards DIR --out SHARDS` names all broken images and "
+        "leaves them out; a run on shards starts again in another folder."
     )
 
     def __init__(self, recipe: Recipe, data_dir):
@@ -65,7 +65,7 @@ class FolderSource:
         limits = {"train": recipe.train_images, "val": recipe.test_images}
         self._files = {split: _thinned(pair, limits[split]) for split, pair in files.items()}
         self.images, self.test_images = (len(self._files[split][0]) for split in ("train", "val"))
-        # Not of names: shards of a folder may take its place.
+        # Without names: a folder and its shards are the same data.
         self.fingerprint = fingerprint_of(*(self._files[split][1].astype(np.int64) for split in ("train", "val")))
 
     def on_device(self) -> None:
