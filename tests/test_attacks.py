@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import hashlib
 import io
 import json
 import re
@@ -43,7 +42,6 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.report import numbers_path
 from keras_highway.training import checkpoint, shards, train
-from keras_highway.training.data.shards import FORMAT, ShardSource, read_manifest
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.run_folder import RunFolder
 from keras_highway.weights import registry
@@ -445,89 +443,6 @@ def test_files_where_a_reports_numbers_go(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(FileExistsError, match="is not a report's"):
         numbers_path(tmp_path / "a.html")
-
-
-# --- Shards ------------------------------------------------------------------------
-
-INDEX = {"files": ["a/0.png", "a/1.png"], "broken": []}
-INDEX |= {"places": [0, 1], "labels": [0, 1], "offsets": [0, 5], "lengths": [5, 5]}
-
-
-def sharded(folder, index=None, **changes):
-    """Writes a manifest of two shards, and them with their indexes."""
-    text = json.dumps(INDEX) if index is None else index
-    splits = {}
-    for split in ("train", "val"):
-        (folder / f"{split}.tfrecord").write_bytes(bytes(10))
-        (folder / f"{split}.json").write_text(text)
-        hashes = {"sha256": "0" * 64, "index_sha256": hashlib.sha256(text.encode()).hexdigest()}
-        row = {"file": f"{split}.tfrecord", "images": 2, "bytes": 10, **hashes}
-        splits[split] = {"images": 2, "broken": [], "shards": [{**row, **changes.get("shard", {})}]}
-    manifest = {"format": FORMAT, "classes": ["a", "b"], "splits": splits, **changes.get("manifest", {})}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
-def opened(folder):
-    return ShardSource(RECIPES["highway50_a2"], folder)
-
-
-@any_text
-def test_manifests(tmp_path, text, capsys):
-    path = tmp_path / "manifest.json"
-    path.write_text(text)
-    refused(lambda: read_manifest(tmp_path), path)
-    assert shards.main([str(tmp_path), "--check"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"manifest": {"format": "other"}},
-        {"manifest": {"splits": {}}},
-        {"manifest": {"splits": {"train": [], "val": []}}},
-        {"manifest": {"classes": 3}},
-        {"manifest": {"classes": ["a"]}},
-        *({"shard": {"file": name}} for name in ("../../x.tfrecord", "/etc/x.tfrecord", ".tfrecord", "..", 3, "a\\b")),
-        {"shard": {"bytes": "10"}},
-        {"shard": {"sha256": None}},
-        {"shard": {"index_sha256": 3}},
-    ],
-    ids=str,
-)
-def test_values_of_manifests(tmp_path, changes):
-    sharded(tmp_path)
-    assert opened(tmp_path).images == 2
-    sharded(tmp_path, **changes)
-    refused(lambda: opened(tmp_path), tmp_path)
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        *JSON_TEXTS,
-        *(
-            json.dumps({**INDEX, **change})
-            for change in (
-                {"labels": [0]},
-                {"labels": [0, 2]},
-                {"labels": [0, True]},
-                {"labels": {"0": 1}},
-                {"places": [0, 0]},
-                {"places": [0, 10**30]},
-                {"offsets": [0, -1]},
-                {"offsets": [0, 1.5]},
-                {"lengths": [5, 6]},
-                {"lengths": None},
-            )
-        ),
-        json.dumps({"labels": [0, 1]}),
-    ],
-    ids=lambda index: index[-60:],
-)
-def test_indexes(tmp_path, index):
-    sharded(tmp_path, index)
-    refused(lambda: opened(tmp_path), tmp_path)
 
 
 # --- Labels ------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from keras_highway.analysis.lesions import without
 from keras_highway.cli import main
 from keras_highway.data import images as image_files
 from keras_highway.data import load_dataset, load_image
-from keras_highway.data.datasets import holds_shards, is_shard, is_sharded, sample_digits
+from keras_highway.data.datasets import sample_digits
 from keras_highway.data.images import ImageError
 from keras_highway.data.photographs import class_labels, folder_test_set, photographs_of
 from keras_highway.data.ptb import load_corpus, load_split
@@ -29,8 +29,7 @@ from keras_highway.predictions import find_classifier
 from keras_highway.report import make_report, write_report
 from keras_highway.training import shards
 from keras_highway.training.data.augment import Augment, decoded
-from keras_highway.training.data.samples import Shard
-from keras_highway.training.data.shards import ShardSource, read_manifest
+from keras_highway.training.data.shards import ShardSource
 from keras_highway.training.program import bring_to_classes
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
@@ -374,69 +373,11 @@ def test_a_thousand_classes_of_ones_own_are_not_imagenets():
 # --- Shards ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def photographs(tmp_path):
-    pytest.importorskip("tensorflow")
-    return folder(tmp_path / "in", ["train/a/1.png", "train/b/2.png", "val/a/3.png", "val/b/4.png"])
-
-
-def test_another_programs_manifest_is_not_replaced(photographs, tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    for content in ('{"mine": 1}', "[]", "no JSON"):
-        (out / "manifest.json").write_text(content)
-        with pytest.raises(ValueError, match=r"manifest\.json is not a manifest of shards but another program's file"):
-            shards.write(photographs, out)
-        assert (out / "manifest.json").read_text() == content and len(list(out.iterdir())) == 1
-    (out / "manifest.json").unlink()
-    (out / "annotations.tfrecord").write_bytes(b"another program's, too")
-    for _ in range(2):  # its own is replaced
-        shards.write(photographs, out)
-    assert (out / "annotations.tfrecord").read_bytes() == b"another program's, too"
-    assert json.loads((out / "manifest.json").read_text())["classes"] == ["a", "b"]
-
-
-def test_shards_with_an_image_that_is_too_large_are_made_again_without_it(photographs, tmp_path, monkeypatch, capsys):
-    from keras_highway.training.data import augment as decoding
-
-    for split in ("train", "val"):  # written by a version that took any size
-        Image.fromarray(np.zeros((50, 40, 3), np.uint8)).save(photographs / split / "a" / "large.jpg")
-    assert shards.write(photographs, tmp_path / "out")["splits"]["train"]["images"] == 3
-    recipe = dataclasses.replace(RECIPES["resnet50"], batch_size=1, transform="imagenet_64")
-    monkeypatch.setattr(decoding, "MOST_PIXELS", 1999)
-    with pytest.raises(
-        ValueError, match=r"too large: images of at most 1,999 pixels are read.*once more, which leaves it"
-    ):
-        list(ShardSource(recipe, tmp_path / "out").test_batches(1, Shard()))
-    manifest = shards.write(photographs, tmp_path / "out")
-    assert manifest["splits"]["train"]["images"] == 2 and manifest["splits"]["val"]["broken"] == ["a/large.jpg"]
-    assert len(list(ShardSource(recipe, tmp_path / "out").test_batches(1, Shard()))) == 2
-
-
 def test_shards_of_one_class_have_nothing_to_tell_apart(tmp_path):
     pytest.importorskip("tensorflow")
     shards.write(folder(tmp_path / "in", ["train/a/1.png", "val/a/3.png"]), tmp_path / "out")
     with pytest.raises(ValueError, match="one class, a: there is nothing to tell apart"):
         ShardSource(RECIPES["resnet50"], tmp_path / "out")
-
-
-def test_records_of_others_are_no_shards(photographs, tmp_path):
-    (photographs / "annotations.tfrecord").write_bytes(b"")
-    assert not is_sharded(photographs) and not holds_shards(photographs)
-    assert len(folder_test_set(photographs, 2).photographs) == 2
-    (tmp_path / "train-00000-of-00001.tfrecord").write_bytes(b"")
-    assert is_sharded(tmp_path) and holds_shards(tmp_path)
-    assert is_shard("val-00000-of-100001.tfrecord") and not is_shard("val-0-of-1.tfrecord")
-
-
-def test_what_is_missing_of_shards_is_said(photographs, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"No folder .*typo"):
-        read_manifest(tmp_path / "typo")
-    with pytest.raises(ValueError, match=r"in holds no shards: .*shards DIR --out SHARDS` writes them"):
-        read_manifest(photographs)
-    (tmp_path / "val-00000-of-00001.tfrecord").write_bytes(b"")
-    with pytest.raises(ValueError, match="holds shards that are not finished"):
-        read_manifest(tmp_path)
 
 
 # --- Arrays and corpora ---------------------------------------------------------

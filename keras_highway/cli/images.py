@@ -19,7 +19,7 @@ from keras_highway.analysis.scores import PhotographScores, check_images, measur
 from keras_highway.applications import create_model, get_spec
 from keras_highway.cli import text
 from keras_highway.cli.main import OK, USAGE, UsageError, check_out, size, usage_errors
-from keras_highway.data.datasets import DATASETS, Dataset, holds_shards, load_dataset, refuse_shards
+from keras_highway.data.datasets import DATASETS, Dataset, is_sharded, load_dataset
 from keras_highway.data.images import ImageError, load_image
 from keras_highway.data.photographs import (
     PhotographSet,
@@ -47,13 +47,11 @@ def find_data(classifier: ImageClassifier, folder: str | None) -> Dataset:
     """Read the data set of a classifier, with its labels."""
     weights, data_set = classifier.weights, classifier.data
     with usage_errors():
-        if data_set not in DATASETS:
-            refuse_shards(folder)
-            if not data_set or (folder and not Path(folder).is_dir()):
-                raise UsageError(
-                    f"{weights} needs --data DIR with photographs, DIR/val/CLASS/* or DIR/CLASS/*, or --data-set NAME. "
-                    f"Received: --data {folder}"
-                )
+        if data_set not in DATASETS and (not data_set or (folder and not Path(folder).is_dir())):
+            raise UsageError(
+                f"{weights} needs --data DIR with photographs, DIR/val/CLASS/* or DIR/CLASS/*, or --data-set NAME. "
+                f"Received: --data {folder}"
+            )
         data = load_dataset(data_set, folder)
         if len(data.classes) != len(classifier.classes):
             raise UsageError(
@@ -139,7 +137,7 @@ def gates(arguments: argparse.Namespace) -> int:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Print accuracy and loss, or perplexity, next to the recorded result; return 2 if a file could not be read."""
-    photographs = arguments.tfds or holds_photographs(arguments.data) or holds_shards(arguments.data)
+    photographs = arguments.tfds or holds_photographs(arguments.data) or is_sharded(arguments.data)
     with usage_errors():
         try:
             classifier = find_classifier(arguments.weights, arguments.data_set)
@@ -219,8 +217,8 @@ def _test_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> Pho
         if arguments.v2:
             raise UsageError("--v2 is for a folder: leave one of --v2 and --tfds out.")
         return tfds_test_set(arguments.tfds, arguments.data, classes, names)
-    if holds_shards(arguments.data):
-        from keras_highway.training.data.shard_test_set import shard_test_set
+    if is_sharded(arguments.data):
+        from keras_highway.training.data.shards import shard_test_set  # only shards need the training code
 
         return shard_test_set(arguments.data, classes, arguments.v2, names)
     return folder_test_set(arguments.data, classes, arguments.v2, names)

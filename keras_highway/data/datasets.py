@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import os
-import re
 import socket
 import sys
 from pathlib import Path
@@ -57,7 +56,7 @@ OWN_CLASSES = {
         ]
     ),
 }
-MANIFEST, SHARD_SUFFIX = "manifest.json", ".tfrecord"  # of shards
+SHARDS = "shards.json"  # the manifest of shards
 _TFDS_VARIABLE = "TFDS_DATA_DIR"
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test", "classes")
 _MOST_CLASSES = 100_000
@@ -95,34 +94,9 @@ def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
     return Path(folder) / data if (Path(folder) / data).is_dir() else Path(folder)
 
 
-def is_shard(name: str) -> bool:
-    """Whether a file name is that of a shard of photographs: other programs write TFRecords, too."""
-    return re.fullmatch(rf"(train|val)-\d{{5,}}-of-\d{{5,}}{re.escape(SHARD_SUFFIX)}", name) is not None
-
-
-def is_sharded(folder: Path) -> bool:
-    """Whether a folder contains shards of photographs, complete or not; a manifest next to `train` may be another's."""
-    if _has_shards(folder):
-        return True
-    return (folder / MANIFEST).exists() and not (folder / "train").is_dir()
-
-
-def holds_shards(folder: str | os.PathLike[str] | None) -> bool:
-    """Whether a folder contains shards of photographs and no arrays."""
-    path = Path(folder or "")
-    return bool(folder) and _has_shards(path) and not any(path.glob("*.npz"))
-
-
-def _has_shards(folder: Path) -> bool:
-    return any(is_shard(path.name) for path in folder.glob(f"*{SHARD_SUFFIX}"))
-
-
-def refuse_shards(folder: str | os.PathLike[str] | None) -> None:
-    """Raise a ValueError for a folder of shards, where the photographs themselves are needed."""
-    if holds_shards(folder):
-        raise ValueError(
-            f"{folder} contains TFRecord shards: name their folder of photographs, DIR/val/CLASS/*, instead."
-        )
+def is_sharded(folder: str | os.PathLike[str] | None) -> bool:
+    """Return whether a folder holds shards of photographs."""
+    return bool(folder) and (Path(folder) / SHARDS).is_file()
 
 
 def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:

@@ -15,7 +15,7 @@ from keras_highway.analysis import Tracer, blocks
 from keras_highway.analysis.scores import check_images, measure
 from keras_highway.analysis.trace import Moments, kept_state
 from keras_highway.applications import build_with, create_model, get_spec
-from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
+from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset
 from keras_highway.data.photographs import relabelled
 from keras_highway.data.ptb import load_corpus
 from keras_highway.data.transforms import TRANSFORMS, Transform
@@ -195,7 +195,6 @@ class ClassifierWeights(TaskWeights):
         from keras_highway.data.photographs import data_test_set, folder_test_set, holds_photographs
 
         folder, classes = data_dir or os.environ.get(DATA_VARIABLE), self.row.classes
-        refuse_shards(folder)
         if self.row.data in FOLDERS:
             return data_test_set(self.row.data, data_dir, len(classes), classes)
         if not holds_photographs(folder):

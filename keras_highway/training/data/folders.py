@@ -29,8 +29,8 @@ class FolderSource:
     """
 
     _REMEDY = (
-        "Replace it to resume. `python -m keras_highway.training.shards DIR --out SHARDS` names all broken images and "
-        "leaves them out, for a new run."
+        "Replace it and resume. `python -m keras_highway.training.shards DIR --out SHARDS` names all broken images and "
+        "leaves them out; a run on shards starts again in another folder."
     )
 
     def __init__(self, recipe: Recipe, data_dir):
@@ -62,7 +62,7 @@ class FolderSource:
         limits = {"train": recipe.train_images, "val": recipe.test_images}
         self._files = {split: _thinned(pair, limits[split]) for split, pair in files.items()}
         self.images, self.test_images = (len(self._files[split][0]) for split in ("train", "val"))
-        # Without names: shards of a folder may replace it.
+        # Without names: a folder and its shards are the same data.
         self.fingerprint = fingerprint_of(*(self._files[split][1].astype(np.int64) for split in ("train", "val")))
 
     def on_device(self) -> None:

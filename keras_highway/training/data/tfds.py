@@ -104,7 +104,7 @@ class TfdsSource:
         except broken as error:
             raise ValueError(
                 f"An image of {self._recipe.data}, split {split}, cannot be read: {reason_of(error)}. Prepare the set "
-                "anew, or train on a folder or shards of its images, where broken ones are named."
+                "again, or train on a folder of its images, where broken ones are named."
             ) from error
 
     def _encoded(self, split, count, first=0):
