@@ -55,7 +55,7 @@ CORE = {
     ),
     "test_shards.py::test_an_image_that_cannot_be_read_is_named": ("1",),
     "test_shards.py::test_shards_give_the_batches_of_their_folder": ("changes0",),
-    "test_classes_of_runs.py::test_classes_of_other_names_have_a_fresh_head": ("acb", "abd"),
+    "test_start.py::test_classes_of_other_names_have_a_fresh_head": ("acb", "abd"),
     "test_trace.py::test_trace_recomputes_the_forward_pass_exactly": (
         ("conv_net-full", "conv_net-low_rank", "conv_stack", "dense_stack", "bottleneck")
     ),

@@ -38,7 +38,6 @@ from keras_highway.variants import VARIANTS
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.hub import parse_target
-from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.load import FreshHead
 from keras_highway.weights.torch_files import model_of
 from keras_highway.weights.torch_names import torch_state
@@ -497,9 +496,9 @@ def test_no_classifier_on_a_language_model():
 
 def test_nothing_is_published_to_a_revision():
     assert parse_target("hf://org/name@main").repository == "org/name"
-    with pytest.raises(ValueError, match=r"leave out the revision. Received: 'org/pets@v2'"):
+    with pytest.raises(ValueError, match=r"remove the revision. Received: 'org/pets@v2'"):
         parse_target("org/pets@v2")
-    with pytest.raises(ValueError, match="leave out the revision"):
+    with pytest.raises(ValueError, match="remove the revision"):
         kh.push_to_hub(kh.create_model("highway20", **ONE_BLOCK), "org/pets@v2", class_names=[*"abcdefghij"])
 
 
@@ -567,23 +566,9 @@ def test_loading_in_threads_leaves_warnings_alone():
     assert not failed and warnings.filters == filters
 
 
-def test_weights_that_keras_passes_over_are_an_error(monkeypatch):
-    """Keras only warns of a group that a file lacks, and leaves its layers as they were."""
-    load = keras.Model.load_weights
-
-    def passes_over(model, *args, **kwargs):
-        kept = numpy(model.get_layer("head").kernel)
-        load(model, *args, **kwargs)
-        model.get_layer("head").kernel.assign(kept)
-
-    monkeypatch.setattr(keras.Model, "load_weights", passes_over)
-    with pytest.raises(WeightFileError, match=r"fit variant 'mnist10_w16': it has no values for .*head/kernel"):
-        kh.load("mnist10_w16.tvdn")
-
-
 @pytest.mark.parametrize("shape", [(14, 56, 1), (14, 14, 4)])
 def test_weights_of_pixels_are_not_those_of_other_pixels(shape):
-    with pytest.raises(ValueError, match=r"each weight behind it is of one of \(28, 28, 1\). Use the input shape"):
+    with pytest.raises(ValueError, match=r"not \(28, 28, 1\). Use the input shape"):
         kh.load("highway_fc50_tanh.tvdn", input_shape=shape)
     assert kh.load("highway_fc50_tanh.tvdn", input_shape=(28, 28, 1)).input_shape == (None, 28, 28, 1)
 

@@ -73,6 +73,7 @@ def known_row(folder) -> WeightsInfo:
         transform=registry.transforms.MNIST,
         sha256=sha256_of(folder / NAME / registry.FILE),
         licence="Apache-2.0",
+        folder=str(folder / NAME),
     )
 
 
@@ -219,7 +220,9 @@ def test_classify_with_a_file_that_is_no_weights(capsys, images, tmp_path):
     path = tmp_path / "broken.weights.h5"
     path.write_bytes(b"nothing")
     assert "broken.weights.h5 is not a weight file" in refused(capsys, "classify", images[0], "--weights", str(path))
-    assert "No weight file" in refused(capsys, "classify", images[0], "--weights", str(tmp_path / "no.weights.h5"))
+    assert "is not a .weights.h5 file" in refused(
+        capsys, "classify", images[0], "--weights", str(tmp_path / "no.weights.h5")
+    )
 
 
 def test_a_file_that_does_not_say_its_variant(capsys, images, tmp_path):

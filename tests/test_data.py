@@ -541,15 +541,8 @@ def test_shards_leave_out_a_link_to_nothing(tmp_path):
         Image.new("RGB", (8, 8)).save(tmp_path / "in" / split / "a" / "b.jpg")
     (tmp_path / "in" / "train" / "a" / "c.jpg").symlink_to(tmp_path / "nowhere.jpg")
     (tmp_path / "in" / "train" / "a" / "d.jpg").symlink_to("d.jpg")
-    times = []
-    for _ in range(2):  # and again, of the shards that are there
-        manifest = shards.write(tmp_path / "in", tmp_path / "out")
-        assert manifest["splits"]["train"]["images"] == 1
-        assert manifest["splits"]["train"]["broken"] == ["a/c.jpg", "a/d.jpg"]
-        times.append((tmp_path / "out" / manifest["splits"]["train"]["shards"][0]["file"]).stat().st_mtime_ns)
-    assert times[0] == times[1]
-    Image.new("RGB", (9, 9)).save(tmp_path / "nowhere.jpg")  # what was left out is mended
-    assert shards.write(tmp_path / "in", tmp_path / "out")["splits"]["train"]["images"] == 2
+    train = shards.write(tmp_path / "in", tmp_path / "out")["splits"]["train"]
+    assert (train["images"], train["broken"]) == (1, ["a/c.jpg", "a/d.jpg"])
 
 
 @pytest.mark.slow
@@ -604,7 +597,7 @@ def test_predictions_of_nets_that_were_made_of_loaded_ones():
         expected = kh.preprocess_input(digits, weights="mnist10_w16.tvdn")
         np.testing.assert_array_equal(kh.preprocess_input(digits, weights=net), expected)
     for net, n in ((fresh, 3), (again, 10)):
-        with pytest.raises(ValueError, match=r"is not that of weights that it was loaded from.*pass classes="):
+        with pytest.raises(ValueError, match=r"are unknown: pass classes="):
             kh.decode_predictions(np.eye(n), weights=net)
     trimmed = without(kh.load("mnist10_w16.tvdn"), ["stage1_block2"])
     assert kh.decode_predictions(np.eye(10), 1, weights=trimmed)[3][0].name == "3"

@@ -169,10 +169,10 @@ def test_what_does_not_belong_together_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="vocabulary that was passed does not match the weights"):
         kh.CharLM(weights=folder, vocabulary=other)
     (tmp_path / "model.weights.h5").write_bytes((folder / "model.weights.h5").read_bytes())
-    with pytest.raises(ValueError, match=r"no vocabulary\.json beside"):
+    with pytest.raises(ValueError, match=r"There is no .*vocabulary\.json"):
         kh.CharLM(weights=tmp_path)
     (tmp_path / "vocabulary.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"vocabulary\.json is broken"):
+    with pytest.raises(ValueError, match=r"vocabulary\.json is malformed"):
         kh.CharLM(weights=tmp_path)
     (tmp_path / "vocabulary.json").write_text(other.to_json())
     with pytest.raises(ValueError, match=r"vocabulary\.json does not match the weights"):
@@ -520,7 +520,7 @@ def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
         (lambda _: tiny_lm(classes=3), "CharLM sets `classes` itself"),
         (lambda _: tiny_lm(classifier_activation="softmax"), "CharLM sets `classifier_activation` itself"),
         (lambda _: tiny_lm(["a", "b"]), r"`vocabulary` must be a keras_highway\.Vocabulary"),
-        (lambda _: kh.CharLM(3), "`weights` must be a name or a path. Received: weights=3"),
+        (lambda _: kh.CharLM(3), "`weights` must be a name or a path, or None .* Received: weights=3"),
     ],
 )
 def test_what_cannot_be_asked(small, ask, message):
@@ -563,7 +563,7 @@ def test_a_model_of_another_name_comes_back(tmp_path):
     assert small.network.name == "mine"
     assert kh.CharLM(tmp_path).score("the cat") == small.score("the cat")
     for name in ("charlm_small_coupled", "mnist10_w16"):
-        with pytest.raises(ValueError, match=r"by which its weights are loaded again. Leave net\.name out"):
+        with pytest.raises(ValueError, match=r"by which its weights are loaded. Leave net\.name out"):
             with_settings(RECIPES[name], ["net.name=abc"])
 
 
@@ -603,10 +603,10 @@ def test_a_vocabulary_that_the_file_does_not_name_is_not_read(tmp_path):
     [
         (
             {"kernels": [200], "filters": [500], "char_units": 1000, "input_shape": [1000]},
-            "which has 100,634,980: the file has 940",
+            "100,634,980 weights, and the file has 940",
         ),
-        ({"highways": 1000}, "of 1,004 highway layers, LSTMs and convolutions: the file has"),
-        ({"units": 1000}, "does not hold weights of the requested model, which has .*: the file has"),
+        ({"highways": 1000}, "1,004 layers, and the file has 17"),
+        ({"units": 1000}, "weights, and the file has 940"),
         ({"colour": 3}, "that make no network: unknown field 'colour'"),
         ({"dtype": "float16"}, "unknown field 'dtype'"),
         ({"highways": "two"}, "that make no network"),

@@ -45,7 +45,7 @@ def nets(monkeypatch):
         for net, name in photograph_figures.NETS.items()
     }
     for module in (photograph_figures, figures):
-        monkeypatch.setattr(module, "registry", SimpleNamespace(get=rows.__getitem__))
+        monkeypatch.setattr(module, "registry", SimpleNamespace(find=rows.__getitem__))
     monkeypatch.setattr(photograph_figures, "load", models.__getitem__)
     return {net: models[name] for net, name in photograph_figures.NETS.items()}
 
@@ -62,7 +62,7 @@ def test_photographs_are_read_whole_and_in_no_order(photographs, nets, monkeypat
     with pytest.raises(ImageError, match=r"val: .*0\.png: not an image file"):
         photograph_figures.read(photographs, TRANSFORM)
     monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(photographs / "elsewhere"))
-    with pytest.raises(FileNotFoundError, match=r"elsewhere.imagenette.val nor .*elsewhere.val\. Name the folder"):
+    with pytest.raises(FileNotFoundError, match=r"elsewhere.imagenette.val or .*elsewhere.val: name the folder"):
         photograph_figures.read(None, TRANSFORM)
 
 

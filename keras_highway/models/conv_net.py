@@ -35,8 +35,9 @@ def _stage(spec, stage, rates, x, dtype):
     for index in range(1, spec.blocks[stage - 1] + 1):
         stride = 2 if index == 1 and stage > 1 else 1
         width, block_class = spec.widths[stage - 1], _BLOCKS[spec.block]
-        is_transition = stride != 1 or x.shape[axis] != block_class(width).output_filters
-        tied, shares = spec.gate == "tied" and index > 1, spec.shared_transforms and not is_transition
+        tied = spec.gate == "tied" and index > 1
+        # In this order: a block that is made draws the seed of its initializer.
+        shares = spec.shared_transforms and stride == 1 and x.shape[axis] == block_class(width).output_filters
         block = block_class(
             width,
             stride=stride,

@@ -8,6 +8,7 @@ SHA-256.
 """
 
 import argparse
+import errno
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -91,8 +92,12 @@ def _encoded(path: str) -> bytes | None:
         content = Path(path).read_bytes()
         with tf.device("CPU"):
             decoded(content, channels=3)
-    except (FileNotFoundError, tf.errors.InvalidArgumentError, ImageError):
+    except (tf.errors.InvalidArgumentError, ImageError):
         return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):  # a link to nothing, or to itself
+            return None
+        raise
     return content
 
 

@@ -7,7 +7,7 @@ code is run.
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -244,7 +244,7 @@ def push(
     return Pushed(name.repository, changed, unchanged, head, tag, removed=removed)
 
 
-def _state(api, name: HubName) -> tuple[str, dict[str, str], bool]:
+def _state(api: Any, name: HubName) -> tuple[str, dict[str, str], bool]:
     """Return a repository's head, its files with their hashes and whether it is private; `""` of no repository."""
     try:
         info = api.repo_info(name.repository)
@@ -255,7 +255,7 @@ def _state(api, name: HubName) -> tuple[str, dict[str, str], bool]:
     return info.sha, files, info.private
 
 
-def _tagged(api, name: HubName, head: str, dry_run: bool) -> str:
+def _tagged(api: Any, name: HubName, head: str, dry_run: bool) -> str:
     """Return the release tag of a commit, made if it has none and this is no dry run."""
     tags = api.list_repo_refs(name.repository).tags
     known = {int(match[1]): ref.target_commit for ref in tags if (match := _TAG.fullmatch(ref.name))}
@@ -268,7 +268,7 @@ def _tagged(api, name: HubName, head: str, dry_run: bool) -> str:
 
 
 @contextlib.contextmanager
-def _hub_errors(what: str, advice: str) -> Iterator[None]:
+def _hub_errors(what: str, advice: str) -> Generator[None]:
     """Turn any error of huggingface_hub into a `HubError` that states what failed and what to do."""
     try:
         yield

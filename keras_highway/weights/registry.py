@@ -125,11 +125,11 @@ def _on_hub() -> dict[str, dict[str, str]]:
     return json.loads(HUB_TABLE.read_text("utf-8"))
 
 
-def _baseline(spec) -> str:
+def _baseline(spec: Any) -> str:
     return getattr(spec, "baseline", "")
 
 
-def _made_of(row: WeightsInfo, spec) -> WeightsInfo:
+def _made_of(row: WeightsInfo, spec: Any) -> WeightsInfo:
     """Return the row of the highway net that is made of a ResNet's weights and computes the same function."""
     origin = f"{row.origin}; made a highway net by keras_highway.highway_from_resnet"
     return dataclasses.replace(row, name=f"{spec.name}.{_tag(row)}", variant=spec.name, origin=origin)
@@ -138,7 +138,7 @@ def _made_of(row: WeightsInfo, spec) -> WeightsInfo:
 class _Registry(Mapping[str, WeightsInfo]):
     """All rows by name, read from their folders on access."""
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> WeightsInfo:
         """Read one row, without the others, if it has a folder."""
         folder = next((folder for folder in folders(name) if (folder / ROW).is_file()), None)
         if not name or folder is None or folder.name != name:

@@ -16,7 +16,6 @@ from keras_highway.analysis.scores import check_images, measure
 from keras_highway.analysis.trace import Moments, kept_state
 from keras_highway.applications import build_with, create_model, get_spec
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset
-from keras_highway.data.photographs import relabelled
 from keras_highway.data.ptb import load_corpus
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.data.vocabulary import END_OF_SENTENCE
@@ -168,6 +167,8 @@ class ClassifierWeights(TaskWeights):
         """
         if self.row.data not in DATASETS:
             return self._measure_photographs(data_dir, min(batch_size, _PHOTOGRAPHS))
+        from keras_highway.data.photographs import relabelled  # Pillow: importing the package does without
+
         data = relabelled(f"{self.row.data}.npz", load_dataset(self.row.data, data_dir), self.row.classes)
         check_images(self.network, data.x_test, self.row.data)
         accuracy, _ = measure(
