@@ -6,9 +6,8 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Required, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict, TypeVar
 
-import keras
 import msgspec
 from msgspec import Meta
 
@@ -16,6 +15,9 @@ from keras_highway._support.files import read_bounded
 from keras_highway._support.terminal import Notice
 from keras_highway.data.transforms import Transform
 from keras_highway.tasks import task_of
+
+if TYPE_CHECKING:
+    import keras  # `--help` and lists do not wait for it
 
 FILE = "model.weights.h5"
 ROW = "weights.json"
@@ -170,16 +172,16 @@ class WeightsInfo:
 _REQUIRED = ("name", "variant", "data", "recipe", "classes", "transform", "sha256")
 # Not in the row of a folder: its other files hold them, or `publish` notes them.
 _BESIDE = ("metrics", "gate_report", "repository", "revision", "file")
-_RECORDS: weakref.WeakKeyDictionary[keras.Model, WeightsInfo] = weakref.WeakKeyDictionary()
+_RECORDS: "weakref.WeakKeyDictionary[keras.Model, WeightsInfo]" = weakref.WeakKeyDictionary()
 
 
-def note_info(model: keras.Model, info: WeightsInfo | None) -> None:
+def note_info(model: "keras.Model", info: WeightsInfo | None) -> None:
     """Note the record of a model for as long as the model lives; None changes nothing. Keras's own copies have none."""
     if info is not None:
         _RECORDS[model] = info
 
 
-def info_of(model: keras.Model) -> WeightsInfo | None:
+def info_of(model: "keras.Model") -> WeightsInfo | None:
     """Return the record of a model, None if it was not built by this package."""
     return _RECORDS.get(model)
 
