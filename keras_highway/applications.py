@@ -47,7 +47,7 @@ def get_spec(variant: str) -> NetSpec:
     """Return the spec of a variant.
 
     Raises:
-        ValueError: If there is none, with suggestions.
+        ValueError: If no variant has this name, with suggestions.
     """
     known = ALL_VARIANTS
     if variant in known:
@@ -81,9 +81,9 @@ def create_model(
         include_top: Bool, whether to end with the classifier. Defaults to `True`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
-            that of the images the weights were tested on, else to the
-            variant's; without the classifier, of convolutional nets, any
-            height and width. Trained
+            the shape of the weights' test images, else to the variant's. A
+            convolutional net without the classifier takes any height and
+            width. Trained
             convolutional nets take any number of channels, as in timm: for
             one channel the first kernel is summed over its channels, so that a
             grey image gives what three equal channels gave; for several its
@@ -101,9 +101,9 @@ def create_model(
             size, pixels in [0, 255], uint8 or float, and resizes, crops and
             normalizes them itself in a layer `preprocessing`, as the weights'
             transform specifies (see `kh.layers.Preprocessing`). A `Transform`
-            or its name (see `get_transform`) replaces that of the weights. `input_shape` is then that of the
-            incoming images, by default any height and width, and the network
-            sees the transform's size. Defaults to `False`.
+            or its name (see `get_transform`) replaces the weights' own.
+            `input_shape` is then the shape of the incoming images, by default
+            any height and width, and the network sees the transform's size. Defaults to `False`.
         **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,
             `gate_bias=-2.0`, `stochastic_depth=0.05`, or `remat=True`, which
             trains in less memory: each block is recomputed for its gradient.
@@ -232,7 +232,7 @@ def _tested_shape(spec: NetSpec, file: WeightsFile) -> tuple[int, ...] | None:
 
 
 def _transform_of(spec: NetSpec, file: WeightsFile | None, wanted: bool | str | Transform) -> Transform:
-    """Return the wanted value, else that of the weights, else that of the variant's published data set."""
+    """Return the wanted transform, else the weights' own, else of the variant's published data set."""
     if isinstance(wanted, Transform):
         return wanted
     if not isinstance(wanted, bool):
@@ -265,12 +265,12 @@ _DOC = """Build {title} [{source}].
             `"imagenet"`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
-            that of the images the weights were tested on, `(224, 224, 3)` for
-            ImageNet's; without the classifier any height and width. For other
+            the shape of the weights' test images, `(224, 224, 3)` for
+            ImageNet; without the classifier any height and width. For other
             numbers of channels see `create_model`.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
-        classes: Int, as in `create_model`. Defaults to that of the weights,
-            `1000` for ImageNet's and without weights.
+        classes: Int, as in `create_model`. Defaults to the classes of
+            the weights, `1000` for ImageNet and without weights.
         classifier_activation: `"softmax"` or `None` for logits.
         name: Name of the model. Defaults to `"{name}"`.
         **spec_overrides: `dtype`, `include_preprocessing=True` (images of any

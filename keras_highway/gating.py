@@ -18,8 +18,8 @@ class Gating(NamedTuple):
 
     Attributes:
         name: The gating's name.
-        t: What the transform gate is: `"one"` or `"learned"`.
-        c: What the carry gate is: `"zero"`, `"one"`, `"learned"` or
+        t: The transform gate: `"one"` or `"learned"`.
+        c: The carry gate: `"zero"`, `"one"`, `"learned"` or
             `"coupled"` (`1 - t`).
         formula: The equation of `y`, as text.
     """
@@ -31,7 +31,7 @@ class Gating(NamedTuple):
 
     @property
     def learned_gates(self) -> tuple[str, ...]:
-        """Which of `"t"` and `"c"` are learned."""
+        """The learned gates: a subset of `("t", "c")`."""
         return tuple(g for g in ("t", "c") if getattr(self, g) == "learned")
 
     @property
@@ -62,7 +62,7 @@ GATINGS: Mapping[str, Gating] = MappingProxyType(
 
 
 class Signals(NamedTuple):
-    """What a block mixes: `y = mix(*signals)`.
+    """Inputs of the equation in a block: `y = mix(*signals)`.
 
     Attributes:
         x: The (projected) input, in the skip dtype.
@@ -138,8 +138,8 @@ def check_gate_bias(gate_bias: float) -> float:
 def gate_bias_for_depth(depth: int) -> float:
     """Return the gate bias [TVDN, 2.2] suggests for a depth: -1, -2, -3 for "approximately" 10, 20, 30 layers.
 
-    The bias is that of the nearest of these depths, and midway that of the
-    deeper one: 11 layers get -1, 19 get -2, 32 get -3. The paper names no
+    The nearest of these depths gives the bias, and midway the deeper one:
+    11 layers get -1, 19 get -2, 32 get -3. The paper names no
     values for other depths, so all below get -1 and all above -3.
     """
     return -float(min(max((depth + 5) // 10, 1), 3))

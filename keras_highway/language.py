@@ -62,7 +62,7 @@ class Score(NamedTuple):
 
     Attributes:
         lines: Every line of it.
-        strange: What of it the vocabulary does not know.
+        strange: Words and characters that the vocabulary does not know.
     """
 
     lines: tuple[Line, ...]
@@ -79,7 +79,7 @@ class Score(NamedTuple):
         return float(np.exp(-sum(line.log_probability for line in self.lines) / self.tokens))
 
 
-_ROWS = 500  # words a call, always as many: a new shape would be compiled anew
+_ROWS = 500  # words per call, always the same number: each new shape is compiled again
 _MOST_OTHERS = 10_000  # words outside the vocabulary that are kept: 190 MB of a large model's
 BEFORE, AFTER = "before", "after"
 _STAGES = (BEFORE, AFTER)
@@ -225,7 +225,7 @@ class Reader(keras.Model):
         return [np.zeros((texts, lstm.units), np.float32) for lstm in self.lstms for _ in range(2)]
 
     def read(self, projected: np.ndarray, targets: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray, State]:
-        """Return log-probabilities of `targets`, those of all words after the last step, and the state there."""
+        """Return log-probabilities of `targets`, of every word as the next one, and the last state."""
         own, last, *after = self.predict_on_batch([projected, targets, *state])
         return own, last, after
 
@@ -238,17 +238,17 @@ class CharLM:
     """A character-aware language model and its words [UIE, 5.2; Kim et al. 2015].
 
     It reads any word by its characters and predicts the words of its
-    vocabulary. Words are what whitespace separates; the Penn Treebank's are in
+    vocabulary. Whitespace separates words; the Penn Treebank's are in
     lower case, with `N` for numbers.
 
     Args:
         weights: A data set or tag (`"ptb"`) of `variant`, a weights name, a
             folder that `save` wrote, or `None` for random weights. Defaults
             to `"ptb"`. Or a file that `resolve` has read.
-        variant: One of `list_models("charlm_*")`. Defaults to that of the
-            weights, else to `"charlm_large_coupled"`.
-        vocabulary: A `Vocabulary`, e.g. that of `load_corpus`; one of short
-            words is padded to the widest kernel. Defaults to the one beside
+        variant: One of `list_models("charlm_*")`. Defaults to the
+            weights' variant, else to `"charlm_large_coupled"`.
+        vocabulary: A `Vocabulary`, e.g. from `load_corpus`. Short words are
+            padded to the widest kernel. Defaults to the vocabulary stored with
             the weights.
         dtype: Dtype policy of all layers. Defaults to Keras's global policy.
         name: Name of the network. Defaults to the variant.
@@ -314,7 +314,7 @@ class CharLM:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: without what is computed from the network, which they compute anew."""
+        """Leave out of copies and pickles everything that the network computes again."""
         return {key: value for key, value in self.__dict__.items() if key not in ("table", "_reader")}
 
     @property
@@ -451,7 +451,7 @@ class CharLM:
     def perplexity(self, tokens: np.ndarray, texts: int = 1, steps: int = _STEPS, progress: bool = False) -> float:
         """Return the published measure of a corpus split [Kim et al.'s code].
 
-        The target of each token is the next one, that of the last the first.
+        The target of each token is the next one; after the last comes the first.
 
         Args:
             tokens: Integers `(n,)`, a split of a `Corpus` of this model's
@@ -533,8 +533,8 @@ class CharLM:
         """Write weights and vocabulary into a folder, from which `CharLM(weights=folder)` makes the model again.
 
         Args:
-            folder: The folder, made if needed. What an earlier `save` left in
-                it is replaced, other files stay.
+            folder: The folder, made if needed. Files of an earlier `save` are
+                replaced, other files stay.
             float16: Store weights in half precision, in half the size.
 
         Raises:
@@ -560,7 +560,7 @@ class CharLM:
         return np.asarray(last[0], np.float64), state
 
     def _chunks(self, words: Sequence[str], target_ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-        """Pieces of equal size: a new shape would be compiled anew. What fills up the last one is not used."""
+        """Yield pieces of equal size, since each new shape is compiled again, and the number of real words in each."""
         for first in range(0, len(words), _STEPS):
             piece = words[first : first + _STEPS]
             projected = self.table.projections(piece)
@@ -605,7 +605,7 @@ def _draw(log_p: np.ndarray, temperature: float, unknown: bool, rng: np.random.G
 
 
 def _variant_of_words(weights: str | os.PathLike[str]) -> str:
-    """Return the variant that a data set or tag means where none is passed; a weight file or a name records its own."""
+    """Return the variant that a data set or tag stands for; a weight file or a name records its own."""
     word = str(weights)
     if "." in word or "/" in word or word in registry.WEIGHTS or not isinstance(weights, str | os.PathLike):
         return ""

@@ -55,7 +55,7 @@ class ImageClassifier(NamedTuple):
     data: str  # the data set of its images, `""` if unknown
     transform: Transform  # the transform of its images
     classes: tuple[tuple[str, str], ...]  # identifier and name of each class
-    result: dict[str, Any]  # its recorded result, `{}` if there is none
+    result: dict[str, Any]  # its recorded result, or `{}`
     file: WeightsFile | None = None  # its file, if it has been read
     named: bool = True  # whether the weights or the user name the classes; otherwise they are a guess by their number
 
@@ -78,7 +78,7 @@ class ImageClassifier(NamedTuple):
             if model_data_format(model) == "channels_first":  # a whole model that was saved so
                 remedy = "it has the channels first: use the folder of keras_highway.save(model, 'net')"
             raise ValueError(
-                f"The network takes images of {ours}, and those of {self.data} are {theirs}: {remedy}. "
+                f"The network takes images of {ours}, but images of {self.data} are {theirs}: {remedy}. "
                 f"Received: {self.weights}"
             )
         return model
@@ -278,7 +278,7 @@ def decode_predictions(
         top: Int, how many classes. Defaults to `5`.
         weights: The weights whose classes they are, see `get_transform`; or
             the names themselves. Defaults to `"imagenet"`.
-        classes: Names of the classes, in order, instead of those of
+        classes: Names of the classes, in order; replace the classes of
             `weights`.
 
     Returns:

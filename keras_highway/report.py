@@ -32,7 +32,7 @@ _CLASSES = 10  # in the routing section; each class takes the memory of all gate
 _DPI = 180  # sharp at the width of a page, and on a phone
 _ALWAYS = {"title", "network", "gates", "lesions"}  # keys of every report's numbers
 _MOST_BYTES = 256 * 2**20  # of the numbers
-_MEANING = {"t": "transformed; 0 carries it on unchanged", "c": "carried on beside the transform"}
+_MEANING = {"t": "transformed; 0 carries it unchanged", "c": "carried and added to the transform"}
 _STYLE = """
 body { margin: 0 auto; max-width: 42rem; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif;
   color: #1b1b1b; background: #fff; overflow-wrap: break-word; }
@@ -217,8 +217,8 @@ def _gates(inputs: ReportInput):
     )
     text = (
         f"The gate {which} decides how much of a block's input is {_MEANING[which]}. Its mean over "
-        f"{activity.samples} images is {mean:.3f}. Of a block's gates, {100 * one:.1f} % are above one half for one "
-        f"image, and {100 * some:.1f} % for at least one image (means over blocks).{without_bias}"
+        f"{activity.samples} images is {mean:.3f}. In a block, {100 * one:.1f} % of the gates are above one half for "
+        f"one image, and {100 * some:.1f} % for at least one image (means over blocks).{without_bias}"
     )
     numbers = {
         "gate": which,
@@ -233,7 +233,7 @@ def _gates(inputs: ReportInput):
 
 
 def _learned_gate(model: keras.Model) -> str:
-    """Return `"t"`, or `"c"` if only that gate is learned; raise a ValueError if none is."""
+    """Return `"t"`, or `"c"` if only that gate is learned; raise a ValueError without learned gates."""
     known = analysis.blocks(model)
     learned = {gate for block in known.values() for gate in get_gating(block.gating).learned_gates}
     if learned == {"c"}:
@@ -252,7 +252,7 @@ def _gate_pictures(inputs: ReportInput, which: str, bias, activity) -> tuple[Pic
     pictures = [_picture(analysis.plot_gate_profile(activity, bias), caption)]
     shapes = {mean.shape for mean in activity.mean.values()}
     if all(len(shape) == 3 for shape in shapes):
-        caption = "Where in the image the gates open: mean over images and channels, 0 closed and 1 open"
+        caption = "Open gates in each part of the image: mean over images and channels, 0 closed and 1 open"
         pictures.append(_picture(analysis.plot_gate_maps(activity), caption))
     elif bias is not None and which == "t" and [len(shape) for shape in shapes] == [1]:
         x = inputs.images[:1] if inputs.transform is None else inputs.transform(inputs.images[:1])

@@ -1,4 +1,4 @@
-"""What a row of a variant table states: frozen dataclasses of numbers and words.
+"""Specs of the variants: frozen dataclasses of numbers and words.
 
 No Keras here: a spec can be read, compared, replaced and written as JSON
 without building anything. `variants.py` holds the rows, `models/` the builders.
@@ -45,7 +45,7 @@ class NetSpec:
     min_size: int = 32  # smallest height and width
     classes: int = 10  # default number of classes
     source: str = ""  # where the architecture is published, and what was chosen here
-    recipe: str = ""  # name of the recipe that trains it, `""` where there is none yet
+    recipe: str = ""  # name of the recipe that trains it, or `""`
     published_parameters: int | None = None  # the exact count of the published architecture where that is known in full
     printed_parameters: str = ""  # the count as the source prints it, `""` where it prints none
 
@@ -88,7 +88,7 @@ class ConvNetSpec(NetSpec):
     # Poggio 2016]; batch normalization stays each block's own
     shared_transforms: bool = False
     head_dropout: float = 0.0  # rate before the classifier
-    # residual variant from whose trained weights those of this one are made (see `highway_from_resnet`), `""` if none
+    # residual variant whose trained weights are converted to this one (see `highway_from_resnet`), or `""`
     baseline: str = ""
 
     can_tie_gates: ClassVar[bool] = True
@@ -115,7 +115,7 @@ class ConvStage:
     """A stage of a convolutional highway net: dropout, a plain convolution, highway layers, a pool."""
 
     highways: tuple[int, ...]  # kernel size of each highway layer
-    filters: int | None = None  # channels of the plain convolution, `None` where there is none
+    filters: int | None = None  # channels of the plain convolution, `None` without it
     kernel: int = 3  # its kernel size
     padding: str = "same"  # its padding, `"same"` or `"valid"`
     dropout: float = 0.0  # rate before the stage
@@ -234,7 +234,7 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
     """
     if "in_chans" in changes and spec.task is IMAGES:  # as timm calls it
         raise ValueError(
-            f"Unknown field of variant {spec.name!r}: channels are those of input_shape=(height, width, channels). "
+            f"Unknown field of variant {spec.name!r}: set channels with input_shape=(height, width, channels). "
             f"Received: in_chans={changes['in_chans']!r}"
         )
     new = coerced(spec, f"variant {spec.name!r}", **changes)

@@ -20,7 +20,7 @@ _HIGHWAY50 = ConvNetSpec(
     zero_init=True,
     input_shape=(224, 224, 3),
     classes=1000,
-    source="BLOG, Evidence 3, which prints no gate bias: -1 is that of UIE, 5.1",
+    source="BLOG, Evidence 3; the gate bias -1 is from UIE, 5.1, since BLOG prints none",
     published_parameters=26_443_560,
     printed_parameters="26.4 M",
 )
@@ -38,7 +38,7 @@ _UIE = replace(
     name="highway50_uie",
     post_activation=False,
     zero_init=False,
-    source="UIE, 5.1; widths and strides are those of BLOG's Highway50, since the paper does not print its own",
+    source="UIE, 5.1; widths and strides are from BLOG's Highway50, since the paper prints none",
     published_parameters=None,
     printed_parameters="",
 )
@@ -347,7 +347,7 @@ _LM_SIZES = {
         units=300,
     ),
 }
-# Of the large models [UIE, Table 1a]; of the small one, about 93 after Kim et al. 2015.
+# Large models: [UIE, Table 1a]. Small model: about 93, after Kim et al. 2015.
 _PERPLEXITIES = {
     "charlm_large_plain": "92.60",
     "charlm_large_residual": "91.32",

@@ -57,7 +57,7 @@ def test_a_card_claims_a_data_set_of_the_hub_for_its_own_classes_alone(name):
     assert header(card(row))["datasets"] == [DATA_SETS[row.data]]
     own = card(dataclasses.replace(row, classes=tuple(f"own {i}" for i in range(10))))
     assert "datasets" not in header(own) and DATA_SETS[row.data] not in own
-    assert f"trained on other classes than those of {row.data}" in own
+    assert f"trained on other classes than {row.data}" in own
     unnamed = dataclasses.replace(row, classes=tuple(map(str, range(10))))  # which may be these
     assert header(card(unnamed))["datasets"] == [DATA_SETS[row.data]]
 

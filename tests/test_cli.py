@@ -355,7 +355,7 @@ def test_evaluate_on_images_of_another_size(capsys, known_file, tmp_path):
     x, y = np.zeros((3, 32, 32, 3), np.uint8), np.zeros(3, int)
     np.savez(tmp_path / "cifar10.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     error = refused(capsys, "evaluate", known_file, "--data-set", "cifar10", "--data", str(tmp_path))
-    assert "takes images of 28x28x1, and those of cifar10 are 32x32x3" in error
+    assert "takes images of 28x28x1, but images of cifar10 are 32x32x3" in error
 
 
 # --- gates -------------------------------------------------------------------------------

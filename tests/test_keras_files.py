@@ -113,7 +113,7 @@ def test_unknown_preprocessing_is_an_error(tmp_path, capsys):
     out, _ = capsys.readouterr()
     assert {word for word in out.split()[1:] if word.isdecimal()} == {"0", "1", "2"}  # not cifar10's names
     assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras"), "--data-set", "mnist"]) == 2
-    assert "takes images of 32x32x3, and those of mnist are 28x28x1" in capsys.readouterr().err
+    assert "takes images of 32x32x3, but images of mnist are 28x28x1" in capsys.readouterr().err
 
 
 def test_it_is_exported(digits):

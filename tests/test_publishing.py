@@ -470,7 +470,7 @@ def test_nothing_recorded_is_no_difference(hub, digits, monkeypatch, capsys, tmp
     x, y = draw.integers(0, 256, (20, 28, 28), np.uint8), np.arange(20) % 10
     np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=np.array(DIGITS))
     assert main(["verify", "me/digits", "--data", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("%; none is recorded: not compared")
+    assert capsys.readouterr().out.splitlines()[-1].endswith("%; the record has no result to compare with")
 
 
 def test_what_was_published_is_told_although_a_later_one_fails(hub, digits, monkeypatch):

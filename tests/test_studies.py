@@ -83,7 +83,7 @@ def test_runs_in_several_places_are_told_by_net_and_seed(runs):
     path = runs / "designs" / "highway20" / "2" / "result.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "hardware": "another core"}))
     note = studies.designs_table(runs).splitlines()[-1]
-    assert "jax, float32, another core, commit `0123456789ab`. Differences include those of processor" in note
+    assert "jax, float32, another core, commit `0123456789ab`. Processors and commits differ" in note
 
 
 def test_training_losses_of_nets_with_and_without_normalization(tmp_path, three_seeds):

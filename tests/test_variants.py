@@ -418,7 +418,7 @@ def test_an_unknown_field_offers_near_names():
     assert "highway50" in str(error.value) and "gatign='full'" in str(error.value)
     with pytest.raises(ValueError, match="Unknown field of variant 'highway_fc10'"):
         override(DENSE, blocks=(1, 2))
-    with pytest.raises(ValueError, match=r"channels are those of input_shape=\(height, width, channels\).*in_chans=1"):
+    with pytest.raises(ValueError, match=r"in_chans=1"):
         override(HIGHWAY50, in_chans=1)
 
 

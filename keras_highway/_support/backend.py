@@ -15,7 +15,7 @@ def explained(error: ModuleNotFoundError) -> ImportError:
     """Return the error to raise if Keras cannot be imported.
 
     Args:
-        error: What was raised.
+        error: The exception of the import.
 
     Returns:
         An `ImportError` that states what to install or to set, if a backend is
@@ -61,8 +61,8 @@ def tensorflow() -> Any:
     """Return TensorFlow as a reader of data; with another backend, without GPUs, whose memory it would fill.
 
     To be called before anything of TensorFlow or TensorFlow Datasets is read:
-    with its first operation TensorFlow takes the GPUs that it sees. What the
-    user's own program has used of it before stays as it is.
+    its first operation allocates every GPU that it sees. Devices that the
+    user's program has used before stay unchanged.
     """
     import keras  # here: commands that only list do not wait for it; not below, where its errors are its own
 

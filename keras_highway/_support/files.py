@@ -27,7 +27,7 @@ MOST_BYTES = 16 * 2**20  # of a file that is read into memory, unless a caller a
 _LONG_AGO = 86400.0  # seconds
 _TEMPORARY = re.compile(r"\.partial-[0-9a-f]{8}-")
 _LONGEST = 230  # bytes of a name, of 255 that most file systems have: a temporary file's has 18 more
-# Of a shared file system, mostly: what failed so may work later.
+# Mostly errors of shared file systems: a later attempt may work.
 _PASSING = {
     *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN),
     *(errno.ENOTCONN, errno.ESHUTDOWN),
@@ -186,7 +186,7 @@ def written(path: str | os.PathLike) -> Iterator[None]:
     """Turn any library's error about a full disk or a permission into one that names the file and the remedy.
 
     Args:
-        path: What is being written.
+        path: The file to write.
 
     Raises:
         OSError: With one sentence, in place of what was raised inside.
@@ -221,7 +221,7 @@ def append(path: Path, content: bytes, flush: bool = False) -> None:
 
     Args:
         path: The file.
-        content: What to add.
+        content: Text or bytes to append.
         flush: Whether to wait until the disk has it. Defaults to `False`.
     """
     with written(path), path.open("ab", buffering=0) as file:  # what a buffer keeps, closing would write once more

@@ -38,8 +38,8 @@ def batch_norm(x, gamma, beta, axis, epsilon, moving=None):
 
     Args:
         x: Tensor of rank 4, in float32, bfloat16 or float16.
-        gamma: Tensor of shape `(channels,)`, or `None` for 1; those of
-            channels after the last are 0.
+        gamma: Tensor of shape `(channels,)`, or `None` for 1;
+            padding channels get 0.
         beta: Tensor of shape `(channels,)`, or `None` for 0; also.
         axis: Int, the axis of the channels: the last or, on a GPU, the second.
         epsilon: Float, added to the variance.
@@ -48,8 +48,8 @@ def batch_norm(x, gamma, beta, axis, epsilon, moving=None):
 
     Returns:
         The normalized images, of `x`'s shape and dtype; mean and variance in
-        float32, the batch's or those of `moving`. The variance is over n, as
-        Keras has it.
+        float32, of the batch or from `moving`. The variance divides by n, as
+        in Keras.
     """
     import tensorflow as tf
 
@@ -193,7 +193,7 @@ def product(x: Any, kernel: Any, strides: Sequence[int], padding: str) -> Any:
         y = tf.matmul(patches, tf.reshape(kernel, [height * width * channels, filters]))
         return tf.reshape(y, [-1, rows, columns, filters])
 
-    # TensorFlow keeps what it traces of a gradient of one's own as long as the process lives.
+    # TensorFlow keeps the trace of every custom gradient until the process ends.
     if (height, width) == (1, 1) and tuple(strides) == (1, 1):
         return multiplied(tf.reshape(x, [-1, channels]), kernel)
 

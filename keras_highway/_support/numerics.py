@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-# By backend, dtypes in which a derivative is summed on CPU, where long sums lose most of their terms:
-# that of a broadcast, and that of `keras.ops.add(x, bias)` by the bias. Other backends are not known to.
+# Dtypes in which a backend sums a derivative in 16 bits on CPU, so that long sums lose most of their terms:
+# the derivative of a broadcast, and of `keras.ops.add(x, bias)` by the bias. No other backend is known to do so.
 _LOSSY_BROADCAST = {"tensorflow": ("float16",), "jax": ("bfloat16", "float16")}
 _LOSSY_BIAS = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}
 _NEVER = 2**31 - 1  # a rank that is not below any k
@@ -157,7 +157,7 @@ def _dtype(value) -> str:
 
 
 def _spread(gate, value, dtype):
-    """Return the gate in a dtype. Where the derivative of a broadcast loses sums, it is broadcast in float32 first."""
+    """Cast the gate to a dtype; broadcast it in float32 first if that dtype loses terms of long sums."""
     if loses_sums(dtype):
         gate = ops.cast(gate, "float32")
         if gate.shape != value.shape:  # a sum, since the shapes of symbolic tensors are not known
@@ -170,8 +170,8 @@ def _check_shapes(x, h, t, c) -> None:
     if not _compatible(x_shape, h_shape, broadcast=False):
         raise ValueError(
             "mix(x, h, t, c) needs x and h of the same shape: a gated skip adds them element by element. "
-            f"Received: x.shape={x_shape}, h.shape={h_shape}. Where the shape has to change, use a plain "
-            "layer (Dense, Conv2D) or project x first (a block with a projection does this)."
+            f"Received: x.shape={x_shape}, h.shape={h_shape}. To change the shape, use a plain layer "
+            "(Dense, Conv2D) or a block with a projection."
         )
     for name, gate in (("t", t), ("c", c)):
         if gate is None or _is_number(gate):
@@ -198,9 +198,9 @@ def _compatible(shape, target, broadcast) -> bool:
 def cross_entropy(logits, targets):
     """Return the negative log-probability of each target under the softmax of its logits.
 
-    Of finite float32 logits, values and derivative are, up to rounding, those of
-    Keras's `sparse_categorical_crossentropy(targets, logits, from_logits=True)`,
-    which takes longer for many classes on TensorFlow's CPU (docs/speed.md).
+    For finite float32 logits, values and derivative equal Keras's
+    `sparse_categorical_crossentropy(targets, logits, from_logits=True)` up to
+    rounding. Keras's takes longer for many classes on TensorFlow's CPU (docs/speed.md).
     """
     targets = ops.cast(targets, "int32")
     pairs = zip(logits.shape[:-1], targets.shape, strict=False)

@@ -98,7 +98,7 @@ class Items:
     """A list.
 
     Args:
-        of: What each item must be.
+        of: Schema of each item.
         least: Fewest items.
         most: Most items.
     """
@@ -118,7 +118,7 @@ class Table:
     """A dict with any names.
 
     Args:
-        of: What each value must be.
+        of: Schema of each value.
         most: Most entries.
     """
 
@@ -157,10 +157,9 @@ class Fields:
     """A dict with known names; other names may have any JSON values.
 
     Args:
-        required: What must be there.
-        optional: What may be there.
-        others: Whether values of other names are looked at, which nobody
-            needs who only reads the known ones.
+        required: Names that must exist, and their schemas.
+        optional: Names that may exist, and their schemas.
+        others: Whether values of other names are checked too.
     """
 
     def __init__(
@@ -188,8 +187,8 @@ def parse_json(text: str | bytes, where: str, schema: Schema | None = None) -> A
 
     Args:
         text: The text, or its UTF-8.
-        where: What it is, for the messages: a file's name.
-        schema: What it must be.
+        where: Name for messages, e.g. the file's.
+        schema: The schema.
 
     Raises:
         ValueError: If it is not JSON, is nested too deeply, has numbers that
@@ -213,7 +212,7 @@ def read_json(path: str | os.PathLike, schema: Schema | None = None, most: int =
 
     Args:
         path: The file.
-        schema: What it must be.
+        schema: The schema.
         most: Most bytes. Defaults to 16 MiB.
 
     Raises:
@@ -235,7 +234,7 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
 
     Args:
         row: An instance of a dataclass.
-        what: What to call it in messages.
+        what: Name for messages.
         **changes: Fields and their new values; a list counts as a tuple and an
             int as a float.
 

@@ -50,7 +50,7 @@ _MARKUP = {
     "~": "&#126;",
 }
 _EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word, mnist10_w16, it is not one
-# Where an address begins that Markdown makes a link of; entities do not keep it from that, a comment does.
+# Places where Markdown turns an address into a link; entities do not prevent that, a comment does.
 _ADDRESS = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=[\w.+-])(?=@)", re.IGNORECASE)
 _LINK = re.compile(r"\](?=[(\[:])|\]\Z")
 
@@ -85,7 +85,7 @@ def in_markdown(value: Any) -> Any:
         return type(value)(in_markdown(item) for item in value)
     if not isinstance(value, str):
         return value
-    # Of brackets only what would make a link: `[TVDN] Table 1` is text already.
+    # Escape only brackets that would make a link: `[TVDN] Table 1` is text already.
     text = _LINK.sub("&#93;", "".join(_MARKUP.get(c, c) for c in visible(value)))
     return _ADDRESS.sub("<!-- -->", _EMPHASIS.sub("&#95;", text))
 

@@ -358,7 +358,7 @@ class GateStats(keras.callbacks.Callback):
             raise ValueError("`model` must be set: call stats.set_model(model) first, or pass stats to fit.")
         self._sync()
         # Under a strategy of several replicas each of them gives the same rows.
-        with kept_state(self._measured):  # training goes on from the state
+        with kept_state(self._measured):  # training continues from this state
             table = self._measured.predict_on_batch(self.x)[: len(self._names)]
         rows = [GateRow(epoch, step, name, *map(float, line)) for name, line in zip(self._names, table, strict=True)]
         self._write(rows)

@@ -197,7 +197,7 @@ def _padding(layer: Any, kernel: Any, shape: Shape) -> np.ndarray:
     if layer.padding == "valid":
         return np.zeros(2, np.int64)
     stride = np.array(layer.strides)
-    # Of an image of unknown size, a multiple of the stride is the likely one.
+    # Assume that an image of unknown size is a multiple of the stride.
     size = np.array([s if n is None else n for n, s in zip(_image(shape, layer.data_format), stride, strict=True)])
     return np.maximum((-(-size // stride) - 1) * stride + kernel - size, 0) // 2
 

@@ -399,7 +399,7 @@ def trim(
             that can be read several times.
         budget: Float, the accuracy that may be lost: `0.001` is 0.1 point.
             Defaults to `0.001`.
-        order: Which block goes next: `"lesion"` (the block whose removal alone
+        order: Rule for the next block: `"lesion"` (the block whose removal alone
             costs the least loss), `"gates"` (the block with the lowest mean
             gate) or `"greedy"` (the block whose removal costs least after the
             earlier removals; one pass over the data for every block). Defaults

@@ -495,7 +495,7 @@ def plot_guided(
     else:
         note += (
             "\ncolours: guided derivative of y by red, green and blue, relative to the largest of\n"
-            "its panel: grey is 0, a bright colour is what raises y, a dark one what lowers it"
+            "its panel: grey is 0, bright colours raise y, dark colours lower it"
         )
     figure.supxlabel(note, fontsize=9)
     return write(figure, path, title or f"guided derivative of channel {guided.channel}")

@@ -227,8 +227,8 @@ Wiring = Mapping[str, Lesion | str | None]
 class BatchedRewiring:
     """Compute the outputs of `rewire(model, plan)` for many plans in one pass: `rewiring(x)`.
 
-    All plans start as one batch. Where they first differ about a block, the
-    batch forks: it grows by one copy of itself for each new history, and
+    All plans start as one batch. At the first block that they treat differently,
+    the batch forks: it grows by one copy of itself for each new history, and
     continues through the following blocks as one larger batch. So the prefix
     before a lesion is computed once for all lesions behind it, and a curve
     over `n` blocks costs about `n²/2` blocks instead of `n²`, in `n` steps

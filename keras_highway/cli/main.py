@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Args:
         argv: The arguments, e.g. `["classify", "digit.png"]`. Defaults to
-            those of the process.
+            `sys.argv[1:]`.
 
     Returns:
         The exit code: 0; 1 if `verify` finds a difference; 2 for a wrong

@@ -85,7 +85,7 @@ def verify(arguments: argparse.Namespace) -> int:
         measured = weights.measure(arguments.data, arguments.batch_size)
     before, code = recorded(row), OK
     if before is None:
-        verdict = "; none is recorded: not compared"
+        verdict = "; the record has no result to compare with"
     elif not is_of(row.metrics, measured.samples):
         verdict = f", recorded {measured_on(row.metrics)}: {metric.format(before)}; not compared"
     else:

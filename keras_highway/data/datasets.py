@@ -88,8 +88,8 @@ def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
     folder = os.environ.get(DATA_VARIABLE)
     if not folder:
         raise FileNotFoundError(
-            f"The folder of {data} is unknown: name the one of train/CLASS/* and val/CLASS/*, or of shards "
-            f"(--data DIR), or set {DATA_VARIABLE}."
+            f"The folder of {data} is unknown. Pass --data DIR, a folder with train/CLASS/* and val/CLASS/* "
+            f"or with shards, or set {DATA_VARIABLE}."
         )
     return Path(folder) / data if (Path(folder) / data).is_dir() else Path(folder)
 
@@ -111,7 +111,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
             has prepared is taken, else `keras.datasets`, which downloads a set
             once, compares its SHA-256 and keeps it in `~/.keras/datasets`. Each
             has an order of its own, which determines the images that a recipe
-            holds out; that of Keras is the original archives'.
+            holds out; Keras keeps the order of the original archives.
 
     Raises:
         ValueError: If the name is unknown, or a file is not such a data set.

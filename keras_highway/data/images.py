@@ -53,7 +53,7 @@ class EncodedImage(io.BytesIO):
 
     Args:
         content: The bytes of the file.
-        name: What messages call it.
+        name: Name for messages.
     """
 
     def __init__(self, content: bytes, name: str):

@@ -139,8 +139,8 @@ def _images(folder: Path) -> list[Path]:
     """Return the images in a folder, which may not exist, sorted as their paths are."""
     if not folder.is_dir():
         return []
-    with os.scandir(folder) as entries:  # what is no link it knows without another look at the disk
-        # Hidden ones are no photographs: macOS keeps what it knows of 0.jpg in ._0.jpg.
+    with os.scandir(folder) as entries:  # for all but links, `is_dir` needs no other system call
+        # Hidden files are no photographs: macOS keeps metadata of 0.jpg in ._0.jpg.
         named = (e for e in entries if not e.name.startswith(".") and os.path.splitext(e.name)[1].lower() in SUFFIXES)
         names = [e.name for e in named if not os.path.isdir(e.path)]
     return sorted((folder / name for name in names), key=str)
@@ -254,7 +254,7 @@ def data_folder(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def some_of(test_set: PhotographSet, samples: int, seed: int = 0) -> PhotographSet:
-    """Draw photographs at random, in the order of the set; none is read."""
+    """Draw photographs at random and keep their order, without reading them."""
     chosen = np.sort(np.random.default_rng(seed).permutation(test_set.images)[:samples])
     photographs = list(test_set.photographs)
     return PhotographSet(test_set.name, len(chosen), [photographs[i] for i in chosen])
@@ -351,7 +351,7 @@ def check_features(name: str, builder: Any) -> Any:
 
 
 def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
-    """Return the builder of a prepared set; `option` is what the user passed, for the error without the library."""
+    """Return the builder of a prepared set; errors name `option`, the user's argument."""
     tfds = _tfds(option)
     try:
         builder = tfds.builder(name, data_dir=data_dir)

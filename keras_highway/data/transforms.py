@@ -118,7 +118,7 @@ _MAX_RATIO = 16  # of the longer side to the shorter: beyond it, what the centra
 
 @dataclass(frozen=True)
 class Transform:
-    """How pixels in [0, 255] become a network's input: `(pixels * scale - mean) / std`.
+    """Transform from pixels in [0, 255] to a network's input: `(pixels * scale - mean) / std`.
 
     With `contrast`, each image by its own statistics instead: `(pixels - mean
     of all its pixels) / their standard deviation`, "global contrast
@@ -139,7 +139,7 @@ class Transform:
             is subtracted (see `mean_image`), or `""`. Needs `contrast`.
 
     Raises:
-        ValueError: If a field is none of these.
+        ValueError: If a field has another value.
     """
 
     size: tuple[int, int]
@@ -166,7 +166,7 @@ class Transform:
                 to Python's `max`.
 
         Returns:
-            Height and width, at least those of `size`.
+            Height and width, both at least as large as in `size`.
         """
         high, wide = (math.floor(side / self.crop) for side in self.size)
         return larger(high, wide * height // width), larger(wide, high * width // height)
@@ -242,8 +242,8 @@ class Transform:
             of, else of the tensor's library.
 
         Raises:
-            ValueError: If the channels are not those of the transform, or the
-                pixels not those of its mean image.
+            ValueError: If the number of channels or the shape of the mean
+                image differs.
         """
         library = library_of(pixels)
         pixels = np.asarray(pixels) if library is None else pixels

@@ -152,8 +152,8 @@ class Vocabulary:
         """Return the characters of words: start, characters, end, padding.
 
         `<unk>` and `<eos>` are one character each. An unseen character is
-        read as that of `<unk>`; of a word that is too long, the last
-        characters before the end mark are left out [Kim et al.'s code].
+        read as the character of `<unk>`. A word that is too long loses its
+        last characters before the end mark [Kim et al.'s code].
 
         Args:
             words: Any words.
@@ -218,7 +218,7 @@ class Vocabulary:
 def words_of(text: str) -> list[list[str]]:
     """Return the words of every line, each line ended by `<eos>`.
 
-    Words are what whitespace separates, as they are: no case is folded and
+    Whitespace separates words; they stay unchanged: no case is folded and
     nothing is split off. A line without words is `<eos>` alone.
     """
     lines = text.split("\n")

@@ -31,7 +31,7 @@ class GatedBlock(keras.layers.Layer):
         gate_bias: Float, initial bias of the transform gate before the
             sigmoid; a learned carry gate starts at `-gate_bias`. Defaults to
             `-2.0`.
-        gate: How the gates are made: `"same"` (the function class and
+        gate: Kind of gates: `"same"` (the function class and
             receptive field of the transform), `"pointwise"` (one 1x1
             convolution: the exclusive gating of He et al. 2016),
             `"low_rank"` (through `gate_rank` channels), `"channel"` (learned,
@@ -141,7 +141,7 @@ class GatedBlock(keras.layers.Layer):
                 with the gating `"full"` a pair, transform and carry.
             kernels: List of tensors, the kernels of a shared transform (only
                 in blocks with `shared_transform=True`).
-            training: Bool, as of a layer. Defaults to that of the call around.
+            training: Bool, as in a layer's call. Defaults to the caller's.
 
         Returns:
             `Signals(x, h, t, c)`, x after any projection, all in the skip

@@ -301,14 +301,14 @@ class HighwayDenseStack(keras.layers.Layer):
         return self.gate == "tied" and name != "transform"
 
     def _initial_kernels(self, first: int, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        """Each layer's kernel from a fresh copy of the initializer, whose fans are those of one layer."""
+        """Draw each layer's kernel with its own copy of the initializer, so that fans count one layer only."""
         if len(shape) == 2:
             return fresh(self.kernel_initializer, first)(shape, dtype=dtype)
         kernels = (fresh(self.kernel_initializer, first + i) for i in range(shape[0]))
         return ops.stack([kernel(shape[1:], dtype=dtype) for kernel in kernels])
 
     def _split_weights(self) -> tuple[list[Any], list[Any]]:
-        """Kernel, bias, kernel, bias, ... in the compute dtype: those of each layer, stacked, and those of all."""
+        """Return kernels and biases in turn, in the compute dtype: the stacked ones per layer, and the tied ones."""
         weights: tuple[list[Any], list[Any]] = ([], [])
         for name in self._names:  # the transform, which is never tied, comes first
             for part in ("kernel", "bias"):

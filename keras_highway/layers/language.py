@@ -55,7 +55,7 @@ class CharEmbedding(keras.layers.Layer):
         # Keras's optimizers would square these one by one, and Adam move other than on JAX.
         table = ops.convert_to_tensor(self.embeddings) * 1.0
         vectors = ops.cast(ops.take(table, x, axis=0), self.compute_dtype)
-        # Padding reads as zero even where a file has other values; its gradient is that of any other character.
+        # Padding reads as zero even where a file has other values; its gradient is like any other character's.
         return vectors - ops.stop_gradient(vectors) * ops.cast(x == 0, self.compute_dtype)[..., None]
 
     def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
@@ -245,7 +245,7 @@ def _cell(z: Any, c: Any) -> tuple[Any, Any, Any]:
 
 
 def _cell_gradient(dh: Any, dc: Any, gates: Any, c: Any, c_before: Any) -> tuple[Any, Any]:
-    """Return the derivatives of a step's `z` and of the cell before it, from those of its output and cell."""
+    """Return the derivatives by a step's `z` and previous cell, given the derivatives by its output and cell."""
     i, f, g, o = ops.split(gates, 4, axis=-1)  # pyright: ignore[reportGeneralTypeIssues]
     t = ops.tanh(c)
     dc = dc + dh * o * (1 - t * t)
@@ -452,7 +452,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         self.cluster_bias = self.add_weight(name="cluster_bias", shape=(self.clusters,), initializer=bias)
 
         def drawn(shape: tuple[int, ...], dtype: Any = None) -> Any:
-            # As the one matrix it is: of three axes, initializers would take the first for that of a convolution.
+            # Draw it as one matrix: initializers take the first of three axes for a convolution's kernel size.
             flat = kernels((features, self.clusters * self.cluster_size), dtype=dtype)
             return ops.transpose(ops.reshape(flat, (features, self.clusters, self.cluster_size)), (1, 0, 2))
 
@@ -471,7 +471,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         return flat[..., : self.classes]
 
     def target_log_probabilities(self, x: Any, targets: Any) -> Any:
-        """Return the log-probabilities of one class each, without those of the others.
+        """Return the log-probability of one class per row, without computing the others.
 
         It takes a copy of the kernel of each target's cluster: `features *
         sqrt(classes)` numbers per target. On TensorFlow the kernel's gradient

@@ -40,7 +40,7 @@ class Preprocessing(keras.layers.Layer):
 
     Raises:
         ValueError: If the images have other channels than the transform.
-        TypeError: If `transform` is none.
+        TypeError: If `transform` is not a `Transform`.
     """
 
     def __init__(self, transform: Transform | Mapping[str, Any], data_format: str | None = None, **kwargs: Any):
@@ -138,9 +138,9 @@ def _resampling(xp: Any, interpolation: str, length: Any, part: Any, target: Any
         xp: `numpy` for a known length, `keras.ops` for one that is a tensor.
         interpolation: Pillow's name of the filter.
         length: Pixels of the line.
-        part: Of these, how many are resized.
-        target: To how many.
-        kept: Of these, how many are kept.
+        part: Number of central pixels that are resized.
+        target: Number of pixels after resizing.
+        kept: Number of central pixels that are kept.
     """
     dtype = "float64" if xp is np else "float32"
     new = xp.reshape(xp.arange(kept, dtype="int32") + Transform.margin(target, kept), (-1, 1))
@@ -190,7 +190,7 @@ def _whole(x: Any, resampled: Any) -> Any:
 def _from_fields(fields: Any) -> Transform:
     if not isinstance(fields, Mapping):
         raise TypeError(
-            "`transform` must be a Transform: keras_highway.get_transform('mnist'), or that of weights. "
+            "`transform` must be a Transform, e.g. keras_highway.get_transform('mnist'). "
             f"Received: transform={fields!r}"
         )
     return Transform(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})

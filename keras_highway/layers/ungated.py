@@ -60,7 +60,7 @@ def subsampled(
     beyond its memory in TensorFlow and PyTorch: the process dies, computes wrong
     gradients or never ends (docs/upstream.md, 8).
     """
-    height, width, channels, _ = kernel_shape  # of the kernel: in an export that PyTorch traces those of x are no ints
+    height, width, channels, _ = kernel_shape  # from the kernel: PyTorch's export traces x's sizes
     down, right = strides
     affected = (height, width) == (1, 1) and (down, right) != (1, 1) and channels < _SAFE
     if not affected or keras.backend.backend() not in _ONEDNN:

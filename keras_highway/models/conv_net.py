@@ -82,8 +82,7 @@ def _branch(spec, width, kernel, stride, name, dtype):
 def _shared_gate(spec, block, stage, dtype):
     """Return a function from a block's input to the logits of the stage's tied gates.
 
-    They have biases, not batch normalization: its moving averages would be those of no block, a mixture of all that
-    share the gate.
+    The gates have biases, not batch normalization: its moving averages would mix all blocks that share the gate.
     """
     filters, kernels, strides = block.shape_of_branch()
 

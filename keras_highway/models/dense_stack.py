@@ -35,7 +35,7 @@ def body(spec: DenseStackSpec, x, dtype=None):
 
 
 def _gate(spec, dtype, name, bias):
-    """One gate for all layers [Lu and Renals 2016], made as that of a `HighwayDense`."""
+    """Return a gate that all layers share [Lu and Renals 2016], built like the gate of a `HighwayDense`."""
     return Dense(
         spec.units,
         kernel_initializer=_initializer(spec),

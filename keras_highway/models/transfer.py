@@ -281,7 +281,7 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
 
     Args:
         model: A model of `keras_highway`, with or without its top.
-        stages: Which stages, e.g. `("stage2", "stage4")` or `"stage4"`.
+        stages: Names of stages, e.g. `("stage2", "stage4")` or `"stage4"`.
             Defaults to all.
         pool: `"avg"` or `"max"` for one vector per stage, `(batch, channels)`,
             its mean or maximum over all positions. Defaults to `None`: maps.
@@ -454,7 +454,7 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
     Fine-tuning in two steps: `freeze(model)` and train the head, then
     `unfreeze(model, since="stage3")` and train on, at a lower rate. A
     compiled model is compiled again, as by `freeze`. After `kh.enable_lora`,
-    kernels learn beside their low-rank updates.
+    kernels learn together with their low-rank updates.
 
     Args:
         model: A model of `keras_highway`.

@@ -21,7 +21,7 @@ from keras_highway.weights.hub import client
 from keras_highway.weights.info import RESULT, WeightsInfo, format_epochs
 
 CURVE = "curve.png"
-# How the header states a licence: the Hub refuses an identifier that is not on its list.
+# The header's licence is one of the Hub's identifiers or `other`: the Hub refuses any other word.
 OTHER = "other"
 # https://huggingface.co/docs/hub/repositories-licenses, in its order. huggingface_hub has no such list: the Hub checks.
 _LIST = """
@@ -59,9 +59,9 @@ next word.
 `kh.Vocabulary.from_json` reads the text of `{VOCABULARY}`, and its `spell` gives `characters`. The state of the LSTMs
 is not part of the weights: it starts at zero and is carried from call to call, for as many texts at once as
 `model.input_shape` states, until `keras_highway.models.char_lm.reset_state(model)`."""
-_INPUT = """words, which are what whitespace separates, no case folded; each is read by its characters (a start mark, \
-the characters, an end mark, padding). A word outside the vocabulary is read by its spelling and predicted as `<unk>`, \
-an unknown character is read as that of `<unk>`, a word longer than the longest without its last characters"""
+_INPUT = """words separated by whitespace, upper and lower case kept; each is read by its characters (a start mark, \
+the characters, an end mark, padding). A word outside the vocabulary is read by its spelling and predicted as `<unk>`. \
+An unknown character is read as `<unk>`'s character. A word that is too long loses its last characters"""
 _PAPERS = {
     "TVDN": """@inproceedings{srivastava2015training,
   title = {Training Very Deep Networks},
@@ -105,7 +105,7 @@ _CURVE = """The file is the run with seed {seed}; its epochs are in `log.csv`.
 ![Training curve]({curve})
 """
 _VERIFY = """: {command}
-downloads everything anew, compares the hashes and computes it again"""
+downloads everything again, compares the hashes and repeats the measurement"""
 _TEXT = """
 # {name}
 
@@ -195,7 +195,7 @@ def _image_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
         task="image-classification",
         task_name=None,
         data="" if own else data,
-        data_name=f"other classes than those of {row.data}" if own else data or row.data,
+        data_name=f"other classes than {row.data}" if own else data or row.data,
         language=None,
         kind=f"{kind_of(row)} network",
         example=_IMAGE_EXAMPLE.format(
@@ -232,7 +232,7 @@ def _text_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
         example=_TEXT_EXAMPLE.format(loaded_by=python_string(loaded_by)),
         by_name=f"kh.CharLM({python_string(row.name)})",
         alone=_ALONE,
-        knows=("words and characters", f"those of the training text, in `{VOCABULARY}`"),
+        knows=("words and characters", f"all of the training text, in `{VOCABULARY}`"),
         input=_INPUT,
         details=(*details, *_details(row.metrics, lambda value: f"test perplexity {value:.2f}")),
         conditions={"published": published} if published else {},
@@ -281,7 +281,7 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
     """
     known = registry.WEIGHTS.get(row.name)
     shipped = known is not None and known.sha256 == row.sha256 if shipped is None else shipped
-    # Of a folder a path, which only its owner knows; the zoo's have a name.
+    # A folder has a path, which only its owner knows. Weights of the zoo have a name.
     loaded_by = f"hf://{repository}" if repository else row.name if shipped else _FOLDER
     code = card_parts(row, loaded_by, recipe)
     header = _header(row, repository, code)

@@ -133,7 +133,7 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     same_head = head is not None and file.classes in (None, head.units)
     if file.stated:
         _check_pixels(model, file, row)
-    # Of a file that says nothing of itself, as Keras writes it, also what was saved without a head.
+    # A file without metadata, as Keras writes it, may also come from a model without a head.
     may_be_it = (same_head and spec == row) or ((same_head or head is None) and not file.stated)
     if may_be_it and file.shapes == _shapes_of(model):
         _set(model, file)

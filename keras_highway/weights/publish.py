@@ -65,7 +65,7 @@ def find_publishable(weights: str, dataset: str | None = None, license: str | No
         license: Licence of the weights. Defaults to the recorded one.
 
     Raises:
-        ValueError: If there are no such weights, the run is not finished, or the file is not the one of the record.
+        ValueError: If there are no such weights, the run is not finished, or the record is of another file.
     """
     fields = {"data": dataset, "licence": license}
     changes = {field: value for field, value in fields.items() if value is not None}

@@ -92,8 +92,8 @@ def highway_from_resnet(
 
     Returns:
         A functional `keras.Model` with layers and weights of its own, the
-        layer names and output shape of `model`; not compiled. Its layers are
-        those of `kh.create_model("resnet50", gating="coupled",
+        layer names and output shape of `model`; not compiled. It has
+        the layers of `kh.create_model("resnet50", gating="coupled",
         gate="channel")`, which can load its weights.
 
     Raises:

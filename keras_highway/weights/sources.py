@@ -126,7 +126,7 @@ def _of_hub(name: HubName, variant: str) -> WeightsFile:
             row = None
         row = row and dataclasses.replace(row, variant=variant or row.variant, revision=name.revision)
         label = f"{name.repository.replace('/', '--')}.{variant}".rstrip(".")
-        note = f"{name}, once. Its licence is that of its page."
+        note = f"{name}, once. Its page states the licence."
         return _converted(name, torch_file, variant, label, note, row, stated_sha256(torch_file))
     return _of_repository(name, path, row, variant)
 

@@ -157,7 +157,7 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         f"Of {len(own)} numbers that the papers print for nets of this zoo, {done} have a run here. For the others, "
         "the last column states what a run takes (small networks reach less than 100 TFLOP/s on a GPU, and one process "
         "reads about 1,700 photographs per second at most: [imagenet](imagenet.md)). Accuracies and perplexities are "
-        "those of the last epoch on the test set; n is the number of seeds, ± their standard deviation. "
+        "of the last epoch, on the test set; n is the number of seeds, ± their standard deviation. "
         "[results.csv](results.csv) has all columns, with hardware, commit and command. `python -m zoo.release.tables` "
         "writes this page.",
     ]
@@ -165,7 +165,7 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         part = [r for r in numbers if all(r[k] == table[k] for k in ("paper", "where", "data", "metric"))]
         lines += ["", f"## [{table['paper']}] {table['where']}: {table['title']}", ""]
         columns = f"published, {table['metric']} | ours | n | epochs | products in"
-        lines += [f"| net | {columns} | hardware, commit, or what it takes |", "|---|---|---|---|---|---|---|"]
+        lines += [f"| net | {columns} | hardware and commit, or estimated cost |", "|---|---|---|---|---|---|---|"]
         lines += [_line(row) for row in part]
         lines += ["", table["note"]] if "note" in table else []
     lines += [*sections(), *photographs_section(), *conv_section(), *first_epochs_section()]

@@ -519,7 +519,7 @@ def _hardware(comparison, done, runs) -> str:
         folder = comparison.study.run_folder(net, seed, runs / comparison.folder)
         r = json.loads((folder / "result.json").read_text("utf-8"))
         places.add(f"{r['backend']}, {precision_of(r)}, {r['hardware']}, commit `{short(r['commit'])}`")
-    differ = ". Differences include those of processor and commit" if len(places) > 1 else ""
+    differ = ". Processors and commits differ too" if len(places) > 1 else ""
     return "; ".join(sorted(places)) + differ
 
 

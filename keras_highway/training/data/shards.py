@@ -101,7 +101,7 @@ class ShardSource(FolderSource):
     """A folder of images in shards: the batches of `FolderSource` over that folder.
 
     Args:
-        recipe: What to train.
+        recipe: The recipe.
         data_dir: The shards' folder.
 
     Raises:
