@@ -51,17 +51,6 @@ def load_exportable(weights: str, logits: bool = False, any_size: bool = False) 
     An image network is exported whole. A language model is exported up to its
     LSTMs: int32 `(words, length)` from `Vocabulary.spell` to float32 `(words,
     sum(filters))`, the result of `CharLM.encode`.
-
-    Args:
-        weights: As in `keras_highway.load`.
-        logits: Bool, whether an image network returns logits instead of
-            probabilities. Defaults to `False`.
-        any_size: Bool, whether an image network takes images of any height
-            and width. Defaults to `False`.
-
-    Raises:
-        ValueError: If the weights do not exist, or an option does not apply
-            to them.
     """
     file = resolve(weights)
     activation = None if logits else "softmax"
@@ -97,29 +86,6 @@ def export(
     Low-rank updates (`kh.enable_lora`) are merged into the kernels. An open
     image size stays open. If anything fails, no file is written and an
     earlier file at `path` is unchanged.
-
-    Args:
-        model: A network with one input and one output.
-        path: The folder (`"tf_saved_model"`), `.onnx` or `.tflite` file to
-            write.
-        export_format: `"onnx"`, or on TensorFlow also `"tf_saved_model"` and
-            `"litert"`.
-        samples: Inputs for the comparison. Defaults to random images.
-        int8: A few hundred training images as the network takes them, float32.
-            The LiteRT file then computes in 8-bit integers, scaled by the
-            activations of these images. Its inputs and outputs are float32,
-            and it is compared on these images instead of `samples`.
-
-    Returns:
-        The largest difference from the Keras network, relative to its largest
-        output if that is above 1. With `int8`: the share of images to which
-        both networks give the same class.
-
-    Raises:
-        ValueError: If the format or the model cannot be exported, or the
-            exported network computes something else.
-        OSError: If the file cannot be written.
-        ImportError: If a package that the format needs is not installed.
     """
     path = Path(path)
     _check_request(model, path, export_format, samples, int8)
@@ -335,14 +301,6 @@ def fold_batch_norm(model: keras.Model, spec: NetSpec | None) -> keras.Model:
 
     `gamma · (conv(x) − mean) / √(variance + ε) + beta` is a convolution with a
     bias, whose kernel is multiplied by one number per channel.
-
-    Args:
-        model: A network of a `ConvNetSpec`, with its top.
-        spec: The network's spec, `None` if unknown.
-
-    Raises:
-        ValueError: If the spec is unknown, has no batch normalization, or is
-            not the network's.
     """
     if not isinstance(spec, ConvNetSpec) or not spec.batch_norm:
         raise ValueError(

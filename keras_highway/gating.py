@@ -14,20 +14,12 @@ from keras_highway._support.terminal import did_you_mean
 
 
 class Gating(NamedTuple):
-    """One row of the table of gatings.
+    """One row of the table of gatings."""
 
-    Attributes:
-        name: The gating's name.
-        t: The transform gate: `"one"` or `"learned"`.
-        c: The carry gate: `"zero"`, `"one"`, `"learned"` or
-            `"coupled"` (`1 - t`).
-        formula: The equation of `y`, as text.
-    """
-
-    name: str
-    t: str
-    c: str
-    formula: str
+    name: str  # the gating's name
+    t: str  # the transform gate: `"one"` or `"learned"`
+    c: str  # the carry gate: `"zero"`, `"one"`, `"learned"` or `"coupled"` (`1 - t`)
+    formula: str  # the equation of `y`, as text
 
     @property
     def learned_gates(self) -> tuple[str, ...]:

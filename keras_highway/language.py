@@ -99,13 +99,7 @@ class Neighbour(NamedTuple):
 
 
 class WordTable:
-    """The vectors of a vocabulary's words, and of any other word on request, of which the last 10,000 are kept.
-
-    Args:
-        network: A network of `build_char_lm`. Its weights must not change
-            any more.
-        vocabulary: Its words and characters.
-    """
+    """The vectors of a vocabulary's words, and of any other word on request, of which the last 10,000 are kept."""
 
     def __init__(self, network: keras.Model, vocabulary: Vocabulary):
         cnn = next(layer for layer in network.layers if isinstance(layer, CharCNN))
@@ -194,9 +188,6 @@ class Reader(keras.Model):
     every LSTM, each `(texts, units)`. Outputs: the log-probability of each
     next word, `(texts, steps)`; the log-probabilities of all words after the
     last step, `(texts, classes)`; h and c after the last step.
-
-    Args:
-        network: A network of `build_char_lm`.
     """
 
     def __init__(self, network: keras.Model, **kwargs: Any):

@@ -102,18 +102,7 @@ class ImageClassifier(NamedTuple):
 
 
 def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifier:
-    """Look up the transform and the classes of weights; the network is not built yet.
-
-    Args:
-        weights: As in `keras_highway.load`.
-        data_set: The data set that sets the preprocessing, and the classes if
-            they have no names. Defaults to the training data of the weights;
-            for a file, to the data set its variant was published for.
-
-    Raises:
-        ValueError: If there are no such weights or no such data set.
-        LanguageModelError: If the weights are of a language model.
-    """
+    """Look up the transform and the classes of weights; the network is not built yet."""
     if data_set is not None and data_set not in TRANSFORMS:
         raise ValueError(
             f"Unknown data set.{did_you_mean(data_set, TRANSFORMS)} Known: {', '.join(TRANSFORMS)}. "

@@ -117,23 +117,7 @@ def make_report(
     seed: int = 0,
     progress: bool = False,
 ) -> Report:
-    """Measure a network on randomly drawn images of a data set.
-
-    Args:
-        model: A functional `keras.Model` with gated blocks that ends in a
-            softmax or in logits.
-        data: A pair (images, labels) of arrays or the backend's tensors.
-        title: The title of the report.
-        transform: Function from a batch of images to the model's input.
-        classes: Names of the classes. Defaults to their numbers.
-        samples: Int, number of images. Defaults to `default_samples`.
-        seed: Int, seed of the draw. Defaults to `0`.
-        progress: Bool, whether to show a progress bar. Defaults to `False`.
-
-    Raises:
-        ValueError: If the model has no blocks, the data are empty, unlabelled
-            or of another shape, or a label has no name in `classes`.
-    """
+    """Measure a network on randomly drawn images of a data set."""
     to_numpy = keras.ops.convert_to_numpy
     images, labels = (x if x is None else np.asarray(to_numpy(x) if keras.ops.is_tensor(x) else x) for x in data)
     few = labels is None or not len(images) or len(images) != len(labels) or (samples is not None and samples < 1)
@@ -406,19 +390,7 @@ SECTIONS = (
 
 
 def write_report(report: Report, path: str | os.PathLike[str]) -> Path:
-    """Write the page, and the numbers as JSON next to it.
-
-    Args:
-        report: The result of `make_report`.
-        path: The page, a `.html` file.
-
-    Returns:
-        The path of the JSON file: the page's with the suffix `.json`.
-
-    Raises:
-        ValueError: If `path` is not a `.html` file.
-        FileExistsError: If another file has the name of the JSON file.
-    """
+    """Write the page, and the numbers as JSON next to it."""
     path = Path(path)
     if path.suffix != ".html":
         raise ValueError(f"A report is a .html file. Received: path={str(path)!r}")

@@ -221,17 +221,7 @@ _CHOICES = {
 
 
 def override(spec: SpecT, **changes: Any) -> SpecT:
-    """Return the spec with some fields changed, checked.
-
-    Args:
-        spec: Any spec.
-        **changes: Fields and their new values; a list counts as a tuple and an
-            int as a float.
-
-    Raises:
-        ValueError: For an unknown field (with suggestions), a value of the
-            wrong type, a size that is not positive, an unknown choice.
-    """
+    """Return the spec with some fields changed, checked."""
     if "in_chans" in changes and spec.task is IMAGES:  # as timm calls it
         raise ValueError(
             f"Unknown field of variant {spec.name!r}: set channels with input_shape=(height, width, channels). "

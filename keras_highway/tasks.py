@@ -15,25 +15,15 @@ def plus_minus(mean: str, spread: str = "") -> str:
 
 
 class Metric(NamedTuple):
-    """The measured metric of a network.
+    """The measured metric of a network."""
 
-    Attributes:
-        name: Its name in the Hub's list of metrics; columns of a `log.csv` end in it.
-        scale: Factor on a value in texts.
-        unit: The unit behind it in texts.
-        agreement: Largest difference that another processor's rounding may make.
-        rounding: Largest difference that storing weights in float16 may make.
-        bounds: The least and the largest possible value.
-        column: Its column in `list_weights(details=True)`.
-    """
-
-    name: str
-    scale: float
-    unit: str
-    agreement: float
-    rounding: float
-    bounds: tuple[float, float]
-    column: str
+    name: str  # its name in the Hub's list of metrics; columns of a `log.csv` end in it
+    scale: float  # factor on a value in texts
+    unit: str  # the unit behind it in texts
+    agreement: float  # largest difference that another processor's rounding may make
+    rounding: float  # largest difference that storing weights in float16 may make
+    bounds: tuple[float, float]  # the least and the largest possible value
+    column: str  # its column in `list_weights(details=True)`
 
     def format(self, value: float, std: float | None = None) -> str:
         """Return a value as text, e.g. `99.43 ± 0.03 %`."""
@@ -43,23 +33,14 @@ class Metric(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task of networks.
+    """A task of networks."""
 
-    Attributes:
-        name: Its name.
-        inputs: The inputs of a network, in the plural.
-        unit: The counted unit of training, in the plural.
-        metric: The metric on the test set.
-        files: Names of files that a weight file needs.
-        divides: Whether a batch can be divided among replicas.
-    """
-
-    name: str
-    inputs: str
-    unit: str
-    metric: Metric
-    files: tuple[str, ...] = ()
-    divides: bool = True
+    name: str  # its name
+    inputs: str  # the inputs of a network, in the plural
+    unit: str  # the counted unit of training, in the plural
+    metric: Metric  # the metric on the test set
+    files: tuple[str, ...] = ()  # names of files that a weight file needs
+    divides: bool = True  # whether a batch can be divided among replicas
 
 
 IMAGES = Task(
@@ -100,12 +81,7 @@ def measured_on(result: Mapping[str, Any]) -> str:
 
 
 def metric_name(result: Mapping[str, Any], metric: str | None = None) -> str:
-    """Return a metric of a result in words, e.g. `test accuracy`, `accuracy on 5000 held-out training images`.
-
-    Args:
-        result: The values of a result.json.
-        metric: The metric of the test set in words. Defaults to the result's.
-    """
+    """Return a metric of a result in words, e.g. `test accuracy`, `accuracy on 5000 held-out training images`."""
     name = str(result.get("metric", "")).replace("_", " ") if metric is None else metric
     on = measured_on(result)
     return f"{name.removeprefix('test ') if result.get('holdout_images') else name} {on}".rstrip()
@@ -117,12 +93,7 @@ def is_of(result: Mapping[str, Any], images: int) -> bool:
 
 
 def format_metric(result: Mapping[str, Any] | None, named: bool = False) -> str:
-    """Return a result as text: `99.43 % (n = 1)`, `99.43 ± 0.03 % (n = 3)` or `not measured`.
-
-    Args:
-        result: The values of a result.json, or at least its `metric`, `mean`, `std` and `n`.
-        named: Bool, whether the metric's name stands before it. Defaults to `False`.
-    """
+    """Return a result as text: `99.43 % (n = 1)`, `99.43 ± 0.03 % (n = 3)` or `not measured`."""
     if not result or not result.get("n"):
         return "not measured"
     metric = task_of(result).metric
@@ -154,11 +125,7 @@ def of_this_file(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def format_recorded(recorded: Mapping[str, Any]) -> tuple[str, float]:
-    """Return a result as text, and the number in it to compare with a measurement of its file.
-
-    Args:
-        recorded: As in `format_metric`, with `this_file` if it is known; else the number is the mean.
-    """
+    """Return a result as text, and the number in it to compare with a measurement of its file."""
     if "this_file" not in recorded:
         return format_metric(recorded), recorded["mean"]
     own = recorded["this_file"]

@@ -12,15 +12,7 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def explained(error: ModuleNotFoundError) -> ImportError:
-    """Return the error to raise if Keras cannot be imported.
-
-    Args:
-        error: The exception of the import.
-
-    Returns:
-        An `ImportError` that states what to install or to set, if a backend is
-        missing; else `error`.
-    """
+    """Return the error to raise if Keras cannot be imported."""
     missing = (error.name or "").split(".")[0]
     if missing not in BACKENDS:
         return error
@@ -37,15 +29,7 @@ _SCRIPT = "keras-highway"
 
 
 def program_of(package: str) -> str:
-    """Return the kind of program that imports `package`.
-
-    Args:
-        package: Name of the package.
-
-    Returns:
-        `COMMAND` for `python -m PACKAGE` and the script that pip installs,
-        `MODULE` for `python -m PACKAGE.X`, `OTHER` for all else.
-    """
+    """Return the kind of program that imports `package`."""
     if Path(sys.argv[0] if sys.argv else "").name.removesuffix(".exe") == _SCRIPT:
         return COMMAND
     if sys.argv[:1] != ["-m"]:  # what Python puts there until it has located the module
@@ -84,11 +68,6 @@ def only_public(package: str, modules: tuple[str, ...] = (), lazy: tuple[str, ..
 
     To be called at the end of its `__init__.py`. Python makes each submodule
     that is imported an attribute of its package.
-
-    Args:
-        package: Its `__name__`.
-        modules: Names of its public submodules.
-        lazy: Names that its `__getattr__` imports.
     """
     namespace = vars(sys.modules[package])
     ours = {name for name, value in namespace.items() if name[0] != "_" and not isinstance(value, ModuleType)}

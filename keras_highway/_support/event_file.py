@@ -17,22 +17,13 @@ class EventFile:
     """Event files in a folder, one for each step: a process that is killed leaves whole files.
 
     Without tensorboardX nothing is written.
-
-    Args:
-        folder: The folder; made if needed.
-        suffix: End of the files' names, before the step. Defaults to `""`.
     """
 
     def __init__(self, folder, suffix=""):
         self._folder, self._suffix = Path(folder), suffix
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Write the scalars of a step.
-
-        Args:
-            step: Int, at least 0.
-            scalars: Dict from tag, e.g. `"gates/mean"`, to number.
-        """
+        """Write the scalars of a step."""
         if not _is_installed():
             return
         from tensorboardX.proto.event_pb2 import Event

@@ -52,13 +52,7 @@ def passing_cause(error: BaseException) -> OSError | None:
 
 
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file whole or not at all: to a temporary path, to the disk, then a rename.
-
-    Args:
-        path: The file.
-        write: Function that writes to the path it receives, which has the
-            file's own suffix and folder.
-    """
+    """Write a file whole or not at all: to a temporary path, to the disk, then a rename."""
     temporary = partial_path(path)
     with written(path):
         sweep(path.parent)
@@ -79,12 +73,7 @@ def partial_path(path: Path) -> Path:
 
 @contextlib.contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
-    """Make a temporary folder next to a file, and remove it in the end.
-
-    Args:
-        path: The file, after which `sweep` knows the folder if this process
-            is killed.
-    """
+    """Make a temporary folder next to a file, and remove it in the end."""
     sweep(path.parent)
     folder = partial_path(path)
     folder.mkdir()
@@ -98,11 +87,6 @@ def sweep(folder: Path, own: Container[str] = ()) -> None:
     """Remove temporary files and folders that killed processes left at least a day ago.
 
     Folders, too, in which what belongs to a file was being made.
-
-    Args:
-        folder: The folder.
-        own: Names of files that only the caller may write now: what is left
-            of these goes however new it is. Defaults to none.
     """
     for left in folder.glob(".partial-????????-*"):
         match = _TEMPORARY.match(left.name)
@@ -120,16 +104,7 @@ def remove(path: Path) -> None:
 
 
 def read_regular(path: str | os.PathLike, most: int) -> bytes:
-    """Return the content of a regular file, without waiting for pipes and devices.
-
-    Args:
-        path: The file.
-        most: Bytes that it may have; a sparse file declares any number.
-
-    Raises:
-        ValueError: If it is not a regular file, or is larger.
-        OSError: If it cannot be read.
-    """
+    """Return the content of a regular file, without waiting for pipes and devices."""
     with open(path, "rb", opener=without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -140,16 +115,7 @@ def read_regular(path: str | os.PathLike, most: int) -> bytes:
 
 
 def read_bounded(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
-    """Return the content of a file of bounded size.
-
-    Args:
-        path: The file.
-        most: Most bytes. Defaults to 16 MiB.
-
-    Raises:
-        OSError: If it cannot be read.
-        ValueError: If it is larger.
-    """
+    """Return the content of a file of bounded size."""
     with open(path, "rb", opener=without_waiting) as file:  # a pipe is empty then
         content = file.read(most + 1) or b""
     if len(content) > most:
@@ -183,14 +149,7 @@ _ADVICE = {
 
 @contextlib.contextmanager
 def written(path: str | os.PathLike) -> Iterator[None]:
-    """Turn any library's error about a full disk or a permission into one that names the file and the remedy.
-
-    Args:
-        path: The file to write.
-
-    Raises:
-        OSError: With one sentence, in place of what was raised inside.
-    """
+    """Turn any library's error about a full disk or a permission into one that names the file and the remedy."""
     try:
         yield
     except Exception as error:  # TensorFlow, h5py and matplotlib each have their own
@@ -218,11 +177,6 @@ def append(path: Path, content: bytes, flush: bool = False) -> None:
     """Append to a file or make it: all of the content, or nothing if the disk is full.
 
     A process that is killed meanwhile may leave a part of it.
-
-    Args:
-        path: The file.
-        content: Text or bytes to append.
-        flush: Whether to wait until the disk has it. Defaults to `False`.
     """
     with written(path), path.open("ab", buffering=0) as file:  # what a buffer keeps, closing would write once more
         length = file.tell()
@@ -255,28 +209,12 @@ _LARGEST_LOG = 64 * 2**20  # bytes; a steps.csv of a million steps has 30
 
 
 def read_log(path: Path) -> list[dict[str, float]]:
-    """Return the lines of a log as numbers by column; empty cells are left out.
-
-    Args:
-        path: A `log.csv`, or a `steps.csv`.
-
-    Raises:
-        FileNotFoundError: If it is not there.
-        ValueError: If it is not a table, or a value is not a number.
-    """
+    """Return the lines of a log as numbers by column; empty cells are left out."""
     return [{key: float(value) for key, value in row.items() if key and value} for row in read_lines(path)]
 
 
 def read_lines(path: Path) -> list[dict[str, str]]:
-    """Return the lines of a log as text by column; each value is a number or empty.
-
-    Args:
-        path: As in `read_log`.
-
-    Raises:
-        FileNotFoundError: If it is not there.
-        ValueError: If it is not a table, or a value is not a number.
-    """
+    """Return the lines of a log as text by column; each value is a number or empty."""
     try:
         text = read_bounded(path, _LARGEST_LOG).decode("utf-8")
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
@@ -308,25 +246,7 @@ _ENCRYPTED = 1
 def read_npz(
     path: str | os.PathLike, names: Collection[str] | None = None, most: int = 4 * 2**30, stored: bool = False
 ) -> dict[str, np.ndarray]:
-    """Read arrays from an `.npz` file, without pickles; check declared sizes before memory is allocated.
-
-    Args:
-        path: The file.
-        names: The arrays to read, where they are there. Defaults to all.
-        most: Most bytes of all of them together. Defaults to 4 GiB.
-        stored: Bool, whether only arrays that are not compressed are read,
-            which are no larger than the file. Defaults to `False`.
-
-    Returns:
-        The arrays by name.
-
-    Raises:
-        ValueError: If it is not such a file, or an array declares what the
-            file cannot hold or more than `most`.
-        FileNotFoundError: If there is no file.
-        OSError: If the file system is away, see `may_pass`: the file may be
-            sound.
-    """
+    """Read arrays from an `.npz` file, without pickles; check declared sizes before memory is allocated."""
     try:
         with Path(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}

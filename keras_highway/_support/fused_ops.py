@@ -34,23 +34,7 @@ def fuses_batch_norm(x, axis: int, synchronized: bool = False) -> bool:
 
 
 def batch_norm(x, gamma, beta, axis, epsilon, moving=None):
-    """Normalize images by the batch's statistics, or by `moving`.
-
-    Args:
-        x: Tensor of rank 4, in float32, bfloat16 or float16.
-        gamma: Tensor of shape `(channels,)`, or `None` for 1;
-            padding channels get 0.
-        beta: Tensor of shape `(channels,)`, or `None` for 0; also.
-        axis: Int, the axis of the channels: the last or, on a GPU, the second.
-        epsilon: Float, added to the variance.
-        moving: Mean and variance to normalize by, each of shape
-            `(channels,)`. Defaults to `None`: the batch's.
-
-    Returns:
-        The normalized images, of `x`'s shape and dtype; mean and variance in
-        float32, of the batch or from `moving`. The variance divides by n, as
-        in Keras.
-    """
+    """Normalize images by the batch's statistics, or by `moving`."""
     import tensorflow as tf
 
     channels = x.shape[axis]

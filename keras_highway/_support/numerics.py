@@ -76,15 +76,6 @@ def with_gradient(function: Callable) -> Callable:
 
     `keras.ops.custom_gradient` calls the derivative in another way on each
     backend, and on PyTorch knows functions of one output only.
-
-    Args:
-        function: Function from tensors to its outputs and their derivative.
-            The outputs are a tensor or a tuple of them. The derivative is a
-            function from the derivatives by the outputs, one argument each, to
-            those by the tensors: one, or a tuple.
-
-    Returns:
-        A function from tensors to the outputs.
     """
     if keras.backend.backend() == "torch":
         return _with_gradient_on_torch(function)

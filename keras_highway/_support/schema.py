@@ -38,15 +38,7 @@ def refuse(where: str, expected: str, value: Any) -> None:
 
 
 class Text:
-    """A string.
-
-    Args:
-        longest: Most characters.
-        pattern: Regular expression that all of it must match, `""` for any.
-        like: The pattern in words, for the message.
-        printable: Whether it may go to a terminal as it is: no control
-            characters, no line feeds.
-    """
+    """A string."""
 
     def __init__(self, longest: int = 200, pattern: str = "", like: str = "", printable: bool = True):
         self.longest, self.pattern, self.like, self.printable = longest, pattern, like, printable
@@ -64,13 +56,7 @@ CLASS_NAME = Text(255)  # folders have such names, too
 
 
 class Number:
-    """A finite number within a range; a bool is not one.
-
-    Args:
-        low: Smallest.
-        high: Largest.
-        whole: Whether it is an integer.
-    """
+    """A finite number within a range; a bool is not one."""
 
     def __init__(self, low: float = -1e12, high: float = 1e12, whole: bool = False):
         self.low, self.high, self.whole = low, high, whole
@@ -95,13 +81,7 @@ class OneOf:
 
 
 class Items:
-    """A list.
-
-    Args:
-        of: Schema of each item.
-        least: Fewest items.
-        most: Most items.
-    """
+    """A list."""
 
     def __init__(self, of: Schema, least: int = 0, most: int = 100_000):
         self.of, self.least, self.most = of, least, most
@@ -115,12 +95,7 @@ class Items:
 
 
 class Table:
-    """A dict with any names.
-
-    Args:
-        of: Schema of each value.
-        most: Most entries.
-    """
+    """A dict with any names."""
 
     def __init__(self, of: Schema, most: int = 100_000):
         self.of, self.most = of, most
@@ -154,13 +129,7 @@ class Anything:
 
 
 class Fields:
-    """A dict with known names; other names may have any JSON values.
-
-    Args:
-        required: Names that must exist, and their schemas.
-        optional: Names that may exist, and their schemas.
-        others: Whether values of other names are checked too.
-    """
+    """A dict with known names; other names may have any JSON values."""
 
     def __init__(
         self, required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None, others: bool = True
@@ -183,17 +152,7 @@ class Fields:
 
 
 def parse_json(text: str | bytes, where: str, schema: Schema | None = None) -> Any:
-    """Return the values of a JSON text.
-
-    Args:
-        text: The text, or its UTF-8.
-        where: Name for messages, e.g. the file's.
-        schema: The schema.
-
-    Raises:
-        ValueError: If it is not JSON, is nested too deeply, has numbers that
-            are not finite, or does not match the schema.
-    """
+    """Return the values of a JSON text."""
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
@@ -208,17 +167,7 @@ def parse_json(text: str | bytes, where: str, schema: Schema | None = None) -> A
 
 
 def read_json(path: str | os.PathLike, schema: Schema | None = None, most: int = MOST_BYTES) -> Any:
-    """Return the values of a JSON file.
-
-    Args:
-        path: The file.
-        schema: The schema.
-        most: Most bytes. Defaults to 16 MiB.
-
-    Raises:
-        OSError: If it cannot be read.
-        ValueError: If it is larger, or not as in `parse_json`.
-    """
+    """Return the values of a JSON file."""
     return parse_json(read_bounded(path, most), str(path), schema)
 
 
@@ -230,18 +179,7 @@ RowT = TypeVar("RowT")
 
 
 def coerced(row: RowT, what: str, **changes: Any) -> RowT:
-    """Return a dataclass with changed fields, after a check of their names and types.
-
-    Args:
-        row: An instance of a dataclass.
-        what: Name for messages.
-        **changes: Fields and their new values; a list counts as a tuple and an
-            int as a float.
-
-    Raises:
-        ValueError: For an unknown field (with suggestions), or a value of the
-            wrong type.
-    """
+    """Return a dataclass with changed fields, after a check of their names and types."""
     annotations = get_type_hints(type(row))
     hints = {f.name: annotations[f.name] for f in dataclasses.fields(cast(Any, row))}
     clean = {}
@@ -334,15 +272,7 @@ _CONSTANTS = {"true": "True", "false": "False", "null": "None"}  # as JSON has t
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """Return the field and the value of `FIELD=VALUE`.
-
-    Args:
-        text: The setting. Its value is a Python literal, or `true`, `false` or
-            `null`; anything else is a string.
-
-    Raises:
-        ValueError: If it has no field or no `=`.
-    """
+    """Return the field and the value of `FIELD=VALUE`."""
     field, equals, value = text.partition("=")
     if not (field and equals):
         raise ValueError(f"--set takes FIELD=VALUE, e.g. --set gating=full. Received: --set {text}")
@@ -353,14 +283,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def positive(text: str) -> int:
-    """Return a positive integer of a command line.
-
-    Args:
-        text: The argument.
-
-    Raises:
-        argparse.ArgumentTypeError: If it is another.
-    """
+    """Return a positive integer of a command line."""
     value = int(text) if text.isascii() and text.isdigit() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a positive whole number, received {text!r}")

@@ -122,11 +122,7 @@ def removable(known: Mapping[str, GatedBlock]) -> list[str]:
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class LesionedBlock(keras.layers.Layer):
-    """A block with `t = 0` that shares its layers; see `lesion`.
-
-    Attributes:
-        stands_elsewhere: Bool, whether the block is also in the model.
-    """
+    """A block with `t = 0` that shares its layers; see `lesion`."""
 
     stands_elsewhere = False
 
@@ -233,20 +229,6 @@ class BatchedRewiring:
     before a lesion is computed once for all lesions behind it, and a curve
     over `n` blocks costs about `n²/2` blocks instead of `n²`, in `n` steps
     instead of `n²`.
-
-    Args:
-        model: A functional `keras.Model` with gated blocks, one input and one
-            output. No tensor or mask may bypass a block except through the
-            skip of the block.
-        plans: Dicts from the name of a block to a `Lesion`, the name of
-            another block, or `None` to remove it.
-        switches: Names of blocks that `switch_off` can remove from every plan
-            later, without compiling again.
-
-    Raises:
-        ValueError: If the model has no blocks, several inputs, or a tensor that
-            bypasses its blocks; if a block is unknown or a lesioned transition,
-            or a replacement has another shape than its block.
     """
 
     def __init__(self, model: keras.Model, plans: Sequence[Wiring], switches: Sequence[str] = ()):

@@ -257,10 +257,6 @@ class Moments:
 
     Batches are merged by the pairwise update of Chan, Golub, LeVeque (1979),
     which does not cancel where the mean is much larger than the deviation.
-
-    Attributes:
-        count: Number of samples so far.
-        mean: float64 array in the shape of one sample; `0.0` before the first batch.
     """
 
     def __init__(self):
@@ -443,13 +439,7 @@ class Tracer:
         self._model = keras.Model(graph.input, [graph.output, self._signals], name=f"{model.name}_trace")
 
     def __call__(self, x: Any, *, carry: bool = False) -> Trace:
-        """Return the `Trace` of a batch.
-
-        Args:
-            x: The batch, as in `trace`.
-            carry: Bool, whether layers keep the state of this batch, as after
-                a call of the model. Defaults to `False`: restore their state.
-        """
+        """Return the `Trace` of a batch."""
         check_batch(x, self._model.inputs)
         with nullcontext() if carry else kept_state(self._model):
             output, signals = self._model(x, training=False)

@@ -49,12 +49,7 @@ class ImageError(ValueError):
 
 
 class EncodedImage(io.BytesIO):
-    """An encoded image in memory that knows its name.
-
-    Args:
-        content: The bytes of the file.
-        name: Name for messages.
-    """
+    """An encoded image in memory that knows its name."""
 
     def __init__(self, content: bytes, name: str):
         super().__init__(content)

@@ -199,23 +199,7 @@ def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
 def folder_test_set(
     folder: str | os.PathLike[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
 ) -> PhotographSet:
-    """Find the photographs of `DIR/val/CLASS/*` or, without `val`, of `DIR/CLASS/*`; also Tiny ImageNet's archive.
-
-    Args:
-        folder: DIR.
-        classes: Number of classes of the weights.
-        numbered: Whether class folders are named by class numbers, as in
-            ImageNet-V2. Defaults to `False`: classes are in the order of the
-            names. For weights of ImageNet's 1000 classes the folders may be
-            some of these, named by WordNet identifiers.
-        class_names: Names of the weights' classes, in order, if known: folders
-            of these names are matched by name, others are refused. Numbers
-            count as unknown names.
-
-    Raises:
-        FileNotFoundError: If the folder does not exist.
-        ValueError: If its sub-folders are not the classes of the weights.
-    """
+    """Find the photographs of `DIR/val/CLASS/*` or, without `val`, of `DIR/CLASS/*`; also Tiny ImageNet's archive."""
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"No folder {root}.")

@@ -27,18 +27,6 @@ def batchify(tokens: np.ndarray, batch: int = 20, steps: int = 35) -> tuple[np.n
     each piece, so that row `i` continues in row `i` of the next batch. The
     target of a token is the next one, of the last token the first [Kim et
     al.'s code].
-
-    Args:
-        tokens: Integers `(n,)`.
-        batch: Number of streams.
-        steps: Tokens of a stream in a batch.
-
-    Returns:
-        Inputs and targets, each `(n // (batch * steps), batch, steps)`.
-
-    Raises:
-        ValueError: If there are not enough tokens for one batch, or a number
-            is not positive.
     """
     tokens, batch, steps = np.asarray(tokens), checked_size(batch, "batch"), checked_size(steps, "steps")
     used = len(tokens) // (batch * steps) * batch * steps

@@ -133,14 +133,6 @@ def _resampling(xp: Any, interpolation: str, length: Any, part: Any, target: Any
 
     Distances are whole numbers until the last division, so that a float32 of
     them is exact.
-
-    Args:
-        xp: `numpy` for a known length, `keras.ops` for one that is a tensor.
-        interpolation: Pillow's name of the filter.
-        length: Pixels of the line.
-        part: Number of central pixels that are resized.
-        target: Number of pixels after resizing.
-        kept: Number of central pixels that are kept.
     """
     dtype = "float64" if xp is np else "float32"
     new = xp.reshape(xp.arange(kept, dtype="int32") + Transform.margin(target, kept), (-1, 1))

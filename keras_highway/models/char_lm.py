@@ -23,22 +23,6 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
     Inputs: integers `(words, characters per word)` and `(streams, steps)`, the
     latter numbers of words, from 0. Output: `(streams, steps, classes)`. The
     state of the LSTMs is carried from batch to batch, see `reset_state`.
-
-    Args:
-        spec: A row of `LM_VARIANTS`, or one with other fields.
-        classifier_activation: Activation of the last layer, `None` for
-            logits (with `hierarchical`, log-probabilities). Defaults to
-            `"softmax"`.
-        name: Name of the model. Defaults to the spec's.
-        dtype: Dtype policy of all layers. Defaults to Keras's global policy.
-
-    Returns:
-        A functional `keras.Model`: `char_embedding`, `char_cnn`,
-        `stage1_block1`, ..., `take`, `lstm1`, `lstm2`, `head`, and
-        `predictions`, float32 under every dtype policy.
-
-    Raises:
-        ValueError: If the spec is inconsistent, or `dtype` is `"float64"`.
     """
     check(spec)
     if keras.dtype_policies.get(dtype).compute_dtype == "float64":

@@ -249,31 +249,19 @@ _STEM = "stem"
 
 
 class FeatureInfo(NamedTuple):
-    """A level of the pyramid.
+    """A level of the pyramid."""
 
-    Attributes:
-        stage: `"stage1"`, ...
-        layer: Name of the layer whose output it is, the stage's last block.
-        stride: Input pixels per feature, in height and width.
-        channels: Number of channels.
-    """
-
-    stage: str
-    layer: str
-    stride: int
-    channels: int
+    stage: str  # `"stage1"`, ...
+    layer: str  # name of the layer whose output it is, the stage's last block
+    stride: int  # input pixels per feature, in height and width
+    channels: int  # number of channels
 
 
 class Features(NamedTuple):
-    """What `features` returns.
+    """Result of `features`."""
 
-    Attributes:
-        model: A `keras.Model` from the input to a dict, stage name to output.
-        info: One `FeatureInfo` per stage, in order.
-    """
-
-    model: keras.Model
-    info: tuple[FeatureInfo, ...]
+    model: keras.Model  # from the input to a dict, stage name to output
+    info: tuple[FeatureInfo, ...]  # one `FeatureInfo` per stage, in order
 
 
 def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, pool: str | None = None) -> Features:

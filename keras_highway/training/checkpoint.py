@@ -26,33 +26,17 @@ class _Header(msgspec.Struct):
 
 
 class Progress(NamedTuple):
-    """Position of a run.
+    """Position of a run."""
 
-    Attributes:
-        epoch: Epochs finished.
-        step: Steps taken of the next epoch.
-        sums: float64, the log's sums over these steps.
-        seconds: Time they took.
-        waited: Part of the time spent waiting for data.
-    """
-
-    epoch: int
-    step: int
-    sums: np.ndarray
-    seconds: float
-    waited: float
+    epoch: int  # epochs finished
+    step: int  # steps taken of the next epoch
+    sums: np.ndarray  # float64, the log's sums over these steps
+    seconds: float  # time they took
+    waited: float  # part of the time spent waiting for data
 
 
 def finite_values(variables, to_numpy) -> dict[str, np.ndarray]:
-    """Return the values of variables by name.
-
-    Args:
-        variables: Keras variables by name.
-        to_numpy: Function from a variable to its value.
-
-    Raises:
-        FloatingPointError: If one is not finite.
-    """
+    """Return the values of variables by name."""
     values = {name: to_numpy(variable) for name, variable in variables.items()}
     for name, value in values.items():
         if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
@@ -61,16 +45,7 @@ def finite_values(variables, to_numpy) -> dict[str, np.ndarray]:
 
 
 def save(path: Path, values: dict[str, np.ndarray], progress: Progress) -> None:
-    """Write a checkpoint, whole or not at all.
-
-    Args:
-        path: The file.
-        values: Arrays by name.
-        progress: Position of the run.
-
-    Raises:
-        OSError: If it cannot be written; the last checkpoint stays.
-    """
+    """Write a checkpoint, whole or not at all."""
     header = json.dumps({"variables": list(values), **progress._asdict(), "sums": progress.sums.tolist()})
 
     def write(temporary):
@@ -86,11 +61,7 @@ def epochs_of(path: Path) -> int:
 
 
 def position_of(path: Path) -> tuple[int, int]:
-    """Return the epochs before a checkpoint, and steps of the next; zeros without one.
-
-    Raises:
-        ValueError: If the file is not a checkpoint.
-    """
+    """Return the epochs before a checkpoint, and steps of the next; zeros without one."""
     if not path.exists():
         return 0, 0
     header = _read(path, ("header",))[0]
@@ -108,11 +79,7 @@ def _read(path, names=None) -> tuple[_Header, dict[str, np.ndarray]]:
 
 
 def restore(path: Path, variables) -> Progress:
-    """Set variables from a checkpoint; all of them or none.
-
-    Raises:
-        ValueError: If the file is not a checkpoint of these variables.
-    """
+    """Set variables from a checkpoint; all of them or none."""
     header, arrays = _read(path)
     values = [arrays.get(f"v{i}") for i in range(len(header.variables))]
     if any(value is None or value.dtype.kind not in "fiubV" for value in values):

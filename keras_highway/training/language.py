@@ -24,16 +24,7 @@ from keras_highway.variants import LM_VARIANTS
 
 
 class TextSource:
-    """The splits of a corpus as batches: streams of words, each distinct word of a batch spelled once.
-
-    Args:
-        recipe: The recipe.
-        corpus: The splits and their vocabulary.
-        name: Name of the corpus in results. Defaults to the recipe's `data`.
-
-    Raises:
-        ValueError: If a split is too short for one batch.
-    """
+    """The splits of a corpus as batches: streams of words, each distinct word of a batch spelled once."""
 
     def __init__(self, recipe: LanguageRecipe, corpus: Corpus, name: str | None = None):
         self.corpus = recipe.data if name is None else name
@@ -63,17 +54,7 @@ class TextSource:
 
 
 def open_source(recipe: LanguageRecipe, data_dir) -> TextSource:
-    """Return the source of a recipe's corpus.
-
-    Args:
-        recipe: The recipe.
-        data_dir: Folder that holds the folder `ptb`, or your own text. Other
-            corpora are read from the path in the recipe.
-
-    Raises:
-        FileNotFoundError: If a file of the corpus is missing.
-        ValueError: If a file is empty, not UTF-8, or too short.
-    """
+    """Return the source of a recipe's corpus."""
     if recipe.data == SYNTHETIC_CORPUS:
         return TextSource(recipe, synthetic_corpus())
     if recipe.data != "ptb":
@@ -83,13 +64,7 @@ def open_source(recipe: LanguageRecipe, data_dir) -> TextSource:
 
 
 class LanguageProgram(Program):
-    """Variables of a run of a language model, and functions of a batch.
-
-    Args:
-        recipe: The recipe.
-        source: The data.
-        data: `None`: batches carry their words.
-    """
+    """Variables of a run of a language model, and functions of a batch."""
 
     sums = ("loss", "tokens")
     metric = "test_perplexity"
@@ -138,9 +113,6 @@ class LanguageProgram(Program):
         streams, as in Kim et al.'s code: their rate of 1 and norm of 5 belong
         to this sum. With the mean over steps, networks do not learn more than
         the frequencies of words.
-
-        Args:
-            batch: Spelled words, positions and targets, see `TextSource`.
         """
         targets = batch[-1]
         total = ops.sum(self._token_losses(*batch))

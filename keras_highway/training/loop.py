@@ -42,36 +42,6 @@ def train(
     """Train a recipe. Resume the run in `out` if there is one.
 
     Meanwhile Keras's data format is `"channels_last"` in the whole process.
-
-    Args:
-        recipe: The recipe.
-        data_dir: Folder of data sets, see `load_dataset`.
-        out: The run's folder. Several machines must share its file system.
-        strategy: A name, see `make_strategy`, or a strategy.
-        save_steps: Also save the state after this many steps of an epoch.
-        save_seconds: Also save the state after this many seconds.
-        until: Stop after this epoch. A later call resumes.
-        log_steps: Also write the loss of every step to steps.csv, from the
-            first step of a run.
-        finish: Write weights and result at the end of this call, even if
-            epochs are left. The result then states both numbers of epochs. A
-            later call resumes and replaces them.
-        hooks: Functions of the `Run`, called after each epoch, e.g. to
-            measure the gates of `run.program.net`; the last line of the log
-            is `run.rows[-1]`.
-
-    Returns:
-        The result, as in result.json, or `None` if epochs are left and
-        `finish` is not set.
-
-    Raises:
-        FloatingPointError: If the loss or a weight is not finite.
-        MemoryError: If a step does not fit into a GPU's memory.
-        Stopped: A `SystemExit`, if SIGTERM stopped the run, or came while its
-            result was written, which is then whole.
-        OSError: If a file cannot be written, or a file system is away.
-        ValueError: If the recipe, the data or the folder do not fit, or a step
-            needs far more memory than the machine has.
     """
     recipe.check()
     with stop_requests() as stop, stop.honoured(), channels_last():
@@ -138,19 +108,6 @@ class Run:
 
     A step is a function of (state, seed, epoch, step), so that a resumed run
     ends like one that was never stopped.
-
-    Args:
-        program: Variables and functions of a batch.
-        source: The data.
-        strategy: The devices.
-        folder: The files.
-        save_steps: See `train`.
-        save_seconds: See `train`.
-        log_steps: See `train`.
-
-    Attributes:
-        progress: The position.
-        rows: The log, a dict for each epoch.
     """
 
     def __init__(self, program, source, strategy, folder, save_steps=None, save_seconds=float("inf"), log_steps=False):
@@ -172,12 +129,7 @@ class Run:
         return Progress(epoch, 0, np.zeros(len(self.program.sums)), 0.0, 0.0)
 
     def restore(self) -> None:
-        """Restore the last saved state.
-
-        Raises:
-            ValueError: If it belongs to another run, if it is gone while a
-                log or result is there, or if processes read different states.
-        """
+        """Restore the last saved state."""
         folder = self.folder
         folder.check_shared(self.strategy)
         # Before a variable is set: on several processes of JAX that is a meeting of all.
@@ -298,12 +250,7 @@ class Run:
         return asked > 0
 
     def finish(self) -> dict:
-        """Write the weights and result.json; return the result.
-
-        Raises:
-            FloatingPointError: If the metric is not finite; nothing is written.
-            ValueError: If the run is inside an epoch.
-        """
+        """Write the weights and result.json; return the result."""
         program, recipe, folder = self.program, self.program.recipe, self.folder
         epoch = self.progress.epoch
         if self.progress.step or not self.rows:

@@ -21,20 +21,7 @@ _LEAST = 1e-6  # seconds between two readings, even if a clock stands still or w
 
 
 class Meter:
-    """The numbers of an epoch for the log. A thread notes when a step ends; it ends with `close`.
-
-    Args:
-        progress: Position at which the epoch begins, or resumes.
-        program: The program of the run.
-
-    Attributes:
-        step: Steps taken.
-        sums: Sums of the steps read so far.
-        seconds: Time so far.
-        waited: Part of the time in which the device had nothing to compute.
-        losses: Step of the run, from 1, and mean loss of each step since the
-            list was last emptied.
-    """
+    """The numbers of an epoch for the log. A thread notes when a step ends; it ends with `close`."""
 
     def __init__(self, progress: Progress, program: Program):
         recipe, steps, units = program.recipe, program.steps_per_epoch, program.batch_units
@@ -98,11 +85,7 @@ class Meter:
                 self._ended = (sums, time.perf_counter())
 
     def read(self) -> None:
-        """Read the sums of the steps taken. Time spent until `resume` does not count.
-
-        Raises:
-            FloatingPointError: If a step's loss is not finite.
-        """
+        """Read the sums of the steps taken. Time spent until `resume` does not count."""
         pending, self._pending = self._pending, []
         first = self._first_step + self.step - len(pending) + 1
         for step, value in enumerate(pending, first):

@@ -41,19 +41,6 @@ class CaffeSGD(DenseGradients, keras.optimizers.SGD):
     Keras's own `SGD(weight_decay=...)` is decoupled, `w -= rate * decay * w`
     outside the momentum: another recipe. All of it happens after gradients are
     summed over replicas, so that it does not depend on their number.
-
-    Args:
-        learning_rate: Float or schedule.
-        momentum: Float. Defaults to `0.9`.
-        nesterov: Bool. Defaults to `True`.
-        l2: Float, the penalty is `l2 / 2 * |w|^2` over kernels (variables
-            with `kernel` in their name). Defaults to `0.0`.
-        bias_multiplier: Float, factor on the rate of all others. Defaults to
-            `1.0`.
-        l2_on_vectors: Bool, whether the penalty is on all others, too.
-            Defaults to `False`.
-        decay_multipliers: Pairs (shell pattern of variable paths, factor on
-            their penalty), as Caffe's `decay_mult`. Defaults to `()`.
     """
 
     def __init__(
@@ -112,19 +99,6 @@ class ConvMuon(DenseGradients, keras.optimizers.Muon):
     embeddings, biases and normalization are trained by AdamW, without decay,
     at `adam_lr_ratio` times the rate. Transforms and gates have matrices of
     their own.
-
-    Args:
-        learning_rate: Float or schedule. Defaults to `0.03`.
-        weight_decay: Float, decoupled decay of the matrices: `w -= rate *
-            weight_decay * w`. Defaults to `0.02`.
-        momentum: Float. Defaults to `0.9`.
-        nesterov: Bool. Defaults to `True`.
-        exclude_layers: Regular expressions of variable paths that AdamW
-            trains. Defaults to `("^stem", "^head")`.
-        adam_lr_ratio: Float, AdamW's rate as a share of `learning_rate`.
-            Defaults to `1 / 15`.
-        rms_rate: Float or `None`, see `keras.optimizers.Muon`. Defaults to
-            `None`.
     """
 
     def __init__(
@@ -193,16 +167,6 @@ class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
 
     timm's LAMB also clips the gradient to a global norm of 1. Here that is the
     recipe's `clip_norm`: the engines clip after the sum over replicas.
-
-    Args:
-        learning_rate: Float or schedule. Defaults to `0.001`.
-        decay: Float, the weight decay. Defaults to `0.0`: then no variable has
-            a trust ratio, as in timm's.
-        decay_vectors: Bool, whether those variables are decayed, too,
-            and so have a trust ratio. Defaults to `False`.
-        beta_1: Float, decay of the first moment. Defaults to `0.9`.
-        beta_2: Float, decay of the second. Defaults to `0.999`.
-        epsilon: Float. Defaults to `1e-6`.
     """
 
     def __init__(
@@ -255,12 +219,7 @@ def _trust_ratio(w, update, axes):
 
 
 def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
-    """Return the optimizer of a recipe.
-
-    Args:
-        recipe: The recipe.
-        rate: Its learning rate, see `make_schedule`.
-    """
+    """Return the optimizer of a recipe."""
     if recipe.optimizer == "sgd":
         return CaffeSGD(
             rate,
@@ -282,12 +241,7 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
 
 
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate of a recipe at each step of a run.
-
-    Args:
-        recipe: The `Recipe`.
-        steps_per_epoch: Int, steps of an epoch.
-    """
+    """Learning rate of a recipe at each step of a run."""
 
     def __init__(self, recipe: Recipe, steps_per_epoch: int):
         self.recipe, self.steps_per_epoch = recipe, steps_per_epoch
@@ -302,13 +256,7 @@ def make_schedule(recipe: Recipe, steps_per_epoch: int) -> Schedule | float:
 
 
 def learning_rate(recipe: Recipe, steps_per_epoch: int, step):
-    """Return the learning rate of a step of a run, see `Recipe.schedule`.
-
-    Args:
-        recipe: The recipe; its schedule is one that changes by step.
-        steps_per_epoch: Int, steps of an epoch.
-        step: Int or integer tensor, counted from 0.
-    """
+    """Return the learning rate of a step of a run, see `Recipe.schedule`."""
     ops, peak, first, last = keras.ops, recipe.learning_rate, recipe.warmup_rate, recipe.final_rate
     # By integers: XLA divides by a multiplication, which moves the first step of some epochs into the one before.
     epoch = ops.cast(ops.floor_divide(ops.cast(step, "int32"), steps_per_epoch), "float32")

@@ -43,23 +43,6 @@ class Program:
     """Variables of a run, and functions of a batch: network, optimizer, moving averages.
 
     Subclasses add the task: the loss, the test and what the log and the result report.
-
-    Args:
-        recipe: The recipe.
-        source: The data.
-        net: The network.
-        optimizer: The optimizer, not built yet.
-        rate: Its learning rate, a Keras schedule over steps or a float.
-
-    Attributes:
-        sums: Names of the sums that a step returns; the last one counts samples.
-        metric: Name of the result's metric.
-        steps_per_epoch: Number of steps.
-        batch_units: Images or tokens of a step.
-        phase: Python values that a compiled step depends on; hashable.
-        classes: Number of classes of images.
-        data: Images on the device, or `None`.
-        fixed: Variables that never change.
     """
 
     sums: tuple[str, ...]
@@ -114,11 +97,7 @@ class Program:
 
     @contextlib.contextmanager
     def averages_in_place(self, to_numpy):
-        """Within it the network has the moving averages of its weights, if the recipe keeps any.
-
-        Args:
-            to_numpy: Function from a variable to its value.
-        """
+        """Within it the network has the moving averages of its weights, if the recipe keeps any."""
         own = [to_numpy(v) for v in self.averaged]
         for variable, average in zip(self.averaged, self.averages, strict=True):
             variable.assign(to_numpy(average))
@@ -130,16 +109,7 @@ class Program:
 
 
 class ImageProgram(Program):
-    """Variables of a run on images, and functions of a batch; made inside a strategy's scope.
-
-    Args:
-        recipe: The recipe.
-        source: The data.
-        data: The images on the device, if any.
-
-    Attributes:
-        test_images: Number of images of a test.
-    """
+    """Variables of a run on images, and functions of a batch; made inside a strategy's scope."""
 
     sums = SUMS
     metric = "test_accuracy"
@@ -171,15 +141,7 @@ class ImageProgram(Program):
         self.phase = (recipe.training_size(TRANSFORMS[recipe.transform].size, epoch), drops)
 
     def train_loss(self, batch):
-        """Return the loss to differentiate, and sums for the log.
-
-        Args:
-            batch: A tuple of arrays, of the source.
-
-        Returns:
-            The sum of the samples' losses divided by the global batch size,
-            and `SUMS` over the samples. A mixed sample counts as its own label.
-        """
+        """Return the loss to differentiate, and sums for the log."""
         mix = None
         images, labels, weight, *rows = self._samples(batch, self._training_data)
         if rows:
@@ -332,25 +294,7 @@ def form_of(net) -> dict[str, Any]:
 
 
 def make_loss(recipe: Recipe, classes: int) -> Callable:
-    """Return the training loss of a recipe.
-
-    Args:
-        recipe: Its `loss`, `label_smoothing` and `target_threshold` count.
-        classes: Number of classes.
-
-    Returns:
-        A function (labels `(batch,)` int, logits `(batch, classes)` float32,
-        mix) -> `(batch,)` float32. `mix` is `None`, or the pair (labels of the
-        samples' partners, shares `(batch,)` of the own labels) of Mixup and
-        CutMix; targets are mixed before the threshold, as in timm.
-        `"crossentropy"` is over the softmax, `"bce"` the mean over classes of
-        sigmoids [RSB]. Smoothing s makes targets
-        `(1 - s) * onehot + s / classes` for both; Keras's
-        `BinaryCrossentropy(label_smoothing=s)` would spread `s / 2`.
-
-    Raises:
-        ValueError: If all targets are on one side of the threshold.
-    """
+    """Return the training loss of a recipe."""
     kind = keras.losses.CategoricalCrossentropy if recipe.loss == "crossentropy" else keras.losses.BinaryCrossentropy
     function = kind(from_logits=True, reduction=None)
     smoothing = recipe.label_smoothing
@@ -383,14 +327,7 @@ def test_loss(labels, logits):
 
 
 def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a kernel that whitens the patches of images [Jordan 2024, arXiv 2404.00498, 3.1].
-
-    Args:
-        images: float32 `(n, height, width, channels)`, normalized.
-        shape: Shape of the kernel, `(rows, columns, channels, filters)`. Filters
-            come in pairs of both signs, for ReLU; those beyond twice the
-            patches' dimension repeat.
-    """
+    """Return a kernel that whitens the patches of images [Jordan 2024, arXiv 2404.00498, 3.1]."""
     rows, columns, channels, filters = shape
     patches = np.lib.stride_tricks.sliding_window_view(images, (rows, columns), axis=(1, 2))
     patches = np.moveaxis(patches, 3, -1).reshape(-1, rows * columns * channels).astype(np.float64)
@@ -401,15 +338,7 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def clipped(gradients, norm):
-    """Scale gradients down to a norm over all of them, see `Recipe.clip_norm`.
-
-    Args:
-        gradients: Sequence of tensors.
-        norm: Float, or `None` to leave them.
-
-    Returns:
-        A list of tensors.
-    """
+    """Scale gradients down to a norm over all of them, see `Recipe.clip_norm`."""
     if norm is None:
         return list(gradients)
     total = ops.sqrt(sum(ops.sum(ops.square(g)) for g in gradients))
@@ -464,20 +393,7 @@ def step_bytes(program, images: int, shape: tuple[int, int, int]) -> int:
 
 
 def check_memory(program, shards: int, gpus: list[str], resumed: bool = False) -> None:
-    """Print a note if a step on the CPU may not fit into memory; refuse one that needs far more.
-
-    Args:
-        program: The program. Language models and nets with `remat` are not
-            estimated.
-        shards: Number of processes; several are not estimated.
-        gpus: The GPUs; their libraries report what they lack.
-        resumed: Whether the run continues: then it is never refused. Defaults
-            to `False`.
-
-    Raises:
-        ValueError: If the estimate is 1.5 times the free memory or more.
-            `KERAS_HIGHWAY_MEMORY_CHECK=off` disables the check.
-    """
+    """Print a note if a step on the CPU may not fit into memory; refuse one that needs far more."""
     recipe = program.recipe
     transform = TRANSFORMS.get(getattr(recipe, "transform", ""))
     off = os.environ.get("KERAS_HIGHWAY_MEMORY_CHECK") == "off" or gpus or shards > 1

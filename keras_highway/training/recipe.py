@@ -455,30 +455,14 @@ def _convert(recipe: RecipeT, changes: dict[str, Any]) -> RecipeT:
 
 
 def changed(recipe: RecipeT, **changes) -> RecipeT:
-    """Return the recipe with some fields changed, checked.
-
-    Raises:
-        ValueError: For an unknown field (with suggestions), a value of the
-            wrong type or out of its range.
-    """
+    """Return the recipe with some fields changed, checked."""
     new = _convert(recipe, changes)
     new.check()
     return new
 
 
 def with_settings(recipe: RecipeT, settings: list[str]) -> RecipeT:
-    """Return the recipe with settings of the command line.
-
-    Args:
-        recipe: Any recipe.
-        settings: `"field=value"` for a field of the recipe, `"net.field=value"`
-            for one of the network's spec, see `parse_setting`. The network's
-            size follows `transform` unless it is set.
-
-    Raises:
-        ValueError: As `changed`, for a setting without `=`, and for one without
-            effect.
-    """
+    """Return the recipe with settings of the command line."""
     changes, overrides, sized = {}, dict(recipe.overrides), False
     for setting in settings:
         name, value = parse_setting(setting)
@@ -542,19 +526,12 @@ _FORM = re.compile(r"m(?P<magnitude>\d+)-mstd(?P<deviation>\d+(\.\d+)?)-inc1")
 
 
 class Policy(NamedTuple):
-    """Parameters of RandAugment.
+    """Parameters of RandAugment."""
 
-    Attributes:
-        magnitude: Mean strength of an operation, in [0, 10].
-        deviation: Standard deviation of the strength.
-        operations: Operations drawn for an image, with replacement.
-        probability: That a drawn operation is done.
-    """
-
-    magnitude: float
-    deviation: float
-    operations: int = 2
-    probability: float = 0.5
+    magnitude: float  # mean strength of an operation, in [0, 10]
+    deviation: float  # standard deviation of the strength
+    operations: int = 2  # operations drawn for an image, with replacement
+    probability: float = 0.5  # that a drawn operation is done
 
 
 def parse_policy(name: str) -> Policy:

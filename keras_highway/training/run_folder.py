@@ -72,18 +72,7 @@ def defaults_of(recipe) -> dict[str, Any]:
 
 
 def differences(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields in which a recipe.json differs from a recipe, with the values of the file.
-
-    Args:
-        known: The values of the file. Fields newer than the file have their
-            defaults.
-        recipe: The recipe as JSON values.
-        defaults: See `defaults_of`.
-
-    Returns:
-        The fields that differ. A field without a default that only the recipe
-        has is `None`.
-    """
+    """Return the fields in which a recipe.json differs from a recipe, with the values of the file."""
     known = {k: v for k, v in known.items() if k in recipe or k in defaults or _REMOVED.get(k, ...) != v}
     then, now = (json.loads(json.dumps({**defaults, **fields})) for fields in (known, recipe))
     for fields in (then, now):  # the order of settings does not matter
@@ -137,22 +126,7 @@ def _recipe_in(path: Path) -> dict[str, Any] | None:
 
 
 class RunFolder:
-    """A run's folder; a run that finds its own recipe there resumes where it stopped.
-
-    Args:
-        path: The folder, made if needed.
-        recipe: The recipe.
-        strategy: The run's devices; of several processes, the chief writes.
-
-    Attributes:
-        checkpoint: Path of the last saved state.
-        log: Path of the log, one line per epoch.
-        steps: Path of the losses, one line per step, if requested.
-        result: Path of the result.
-
-    Raises:
-        ValueError: If the folder holds a run of another recipe, or no run.
-    """
+    """A run's folder; a run that finds its own recipe there resumes where it stopped."""
 
     def __init__(self, path, recipe, strategy):
         self.path = Path(path)
@@ -206,15 +180,7 @@ class RunFolder:
             self._lock.release()
 
     def check_shared(self, strategy) -> None:
-        """Refuse processes that do not see each other's files; every process must call it.
-
-        Args:
-            strategy: The run's devices.
-
-        Raises:
-            ValueError: On all processes, if one does not find the file that
-                the chief wrote.
-        """
+        """Refuse processes that do not see each other's files; every process must call it."""
         if strategy.shard.count == 1:
             return
         number = strategy.total(random.SystemRandom().randrange(2**15))  # new, and the same everywhere
@@ -234,15 +200,7 @@ class RunFolder:
             )
 
     def check_data(self, facts: dict[str, Any]) -> None:
-        """Write the data of a new run to data.json; compare the data of a resumed run with it.
-
-        Args:
-            facts: JSON values: steps of an epoch, names of the classes, the
-                fingerprint of the data.
-
-        Raises:
-            ValueError: If the run began with other data.
-        """
+        """Write the data of a new run to data.json; compare the data of a resumed run with it."""
         path = self.path / "data.json"
         if not has_begun(self.path):
             if self._writes:
@@ -283,24 +241,14 @@ class RunFolder:
         return {**_read(self.path / "environment.json"), **changed}
 
     def rows(self) -> list[dict]:
-        """Return the epochs logged so far.
-
-        Raises:
-            ValueError: If the log is not a table of numbers, or lacks losses.
-        """
+        """Return the epochs logged so far."""
         rows = read_lines(self.log) if self.log.exists() else []
         if any(not row.get(name) for name in ("epoch", "train_loss") for row in rows):
             raise ValueError(f"{self.log} lacks epoch or train_loss in some lines: restore it, or remove the folder.")
         return rows
 
     def rows_until(self, epoch: int) -> list[dict]:
-        """Return the log of the epochs before a restored state; drop later lines.
-
-        Raises:
-            ValueError: If the log lacks epochs, or if the state is gone and a
-                result or a log of several epochs is there. A process killed
-                after its first epoch has logged it, and may have no state.
-        """
+        """Return the log of the epochs before a restored state; drop later lines."""
         rows = self.rows()
         if self.checkpoint.exists():
             if len(rows) < epoch:
@@ -347,11 +295,7 @@ class RunFolder:
             self.result.unlink(missing_ok=True)
 
     def cut_step_losses(self, last: int) -> None:
-        """Make the file of the steps' losses, or drop its steps after `last`, which are taken again.
-
-        Raises:
-            ValueError: If it lacks steps before `last`.
-        """
+        """Make the file of the steps' losses, or drop its steps after `last`, which are taken again."""
         lines = self.steps.read_text("utf-8").splitlines() if self.steps.exists() else ["step,train_loss"]
         whole = itertools.takewhile(lambda row: row[1].startswith(f"{row[0]},"), enumerate(lines[1:], 1))
         known = sum(1 for _ in whole)

@@ -32,18 +32,7 @@ _HEADER, _FOOTER = 12, 4  # bytes of a TFRecord around its content
 
 
 def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = None) -> dict:
-    """Write the shards of a folder, their index and last the manifest; returns the manifest.
-
-    Args:
-        folder: Folder of train/CLASS/* and val/CLASS/*.
-        out: The shards' folder: new, or empty.
-        images: Images per shard. Defaults to `5000`.
-        workers: Threads that read and decode. Defaults to the number of cores.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it has no classes or no images, or `out` is not empty.
-    """
+    """Write the shards of a folder, their index and last the manifest; returns the manifest."""
     classes = class_names(folder / "train")
     if classes != class_names(folder / "val"):
         raise ValueError(f"{folder}/train and {folder}/val have different classes.")

@@ -99,11 +99,7 @@ def main(argv=None) -> None:
 
 
 def choose(name: str, settings: list[str], small: bool) -> Recipe | LanguageRecipe:
-    """Return a recipe by name, with settings.
-
-    Raises:
-        ValueError: For an unknown name or setting, with suggestions.
-    """
+    """Return a recipe by name, with settings."""
     if name not in RECIPES:
         raise ValueError(f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)} Known: {', '.join(RECIPES)}.")
     recipe = tiny(RECIPES[name]) if small else RECIPES[name]
@@ -113,14 +109,7 @@ def choose(name: str, settings: list[str], small: bool) -> Recipe | LanguageReci
 def summary(
     recipe: Recipe | LanguageRecipe, result: Mapping[str, Any], out: str | os.PathLike, data_dir: str | None
 ) -> str:
-    """Return the lines printed at the end of a run: the metric, the weights, the next commands.
-
-    Args:
-        recipe: The recipe.
-        result: Content of its result.json.
-        out: The run's folder.
-        data_dir: The folder of its data as it was passed, or `None`.
-    """
+    """Return the lines printed at the end of a run: the metric, the weights, the next commands."""
     metric = f"{metric_name(result)} {format_metric(dict(result))} after {format_epochs(dict(result))} epochs"
     commands = "\n".join(f"  python -m keras_highway {command}" for command in _next(recipe, str(out), data_dir))
     return f"{recipe.name}: {metric}\nweights: {Path(out) / FILE}\nnext:\n{commands}"
@@ -145,11 +134,7 @@ def _next(recipe, out: str, data_dir: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def errors_in_a_line() -> Iterator[None]:
-    """Within it a known error ends the process with a line on stderr and an exit code, see above.
-
-    Raises:
-        SystemExit: In place of the error.
-    """
+    """Within it a known error ends the process with a line on stderr and an exit code, see above."""
     try:
         yield
     except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:

@@ -141,47 +141,25 @@ import keras_highway as kh
 
 
 class CardParts(NamedTuple):
-    """The parts of a model card that depend on the task.
+    """The parts of a model card that depend on the task."""
 
-    Attributes:
-        task: The Hub's name of the task.
-        task_name: The same in words, `None` where the Hub's name suffices.
-        data: The Hub's name of the data set, `""` where it has none.
-        data_name: The same in words.
-        language: Language of the text, `None` of images.
-        kind: The kind of network, e.g. `"highway network"`.
-        example: Python code that uses it.
-        by_name: The call that loads weights of the table.
-        alone: Use of the network that Keras loads by itself.
-        knows: A row of the table: a label, and the classes or words.
-        input: The input of the network.
-        details: More rows of the table: labels and texts.
-        conditions: Conditions of the measurement, for machines.
-    """
-
-    task: str
-    task_name: str | None
-    data: str
-    data_name: str
-    language: str | None
-    kind: str
-    example: str
-    by_name: str
-    alone: str
-    knows: tuple[str, str]
-    input: str
-    details: tuple[tuple[str, str], ...]
-    conditions: dict[str, Any]
+    task: str  # the Hub's name of the task
+    task_name: str | None  # the same in words, `None` where the Hub's name suffices
+    data: str  # the Hub's name of the data set, `""` where it has none
+    data_name: str  # the same in words
+    language: str | None  # language of the text, `None` of images
+    kind: str  # the kind of network, e.g. `"highway network"`
+    example: str  # python code that uses it
+    by_name: str  # the call that loads weights of the table
+    alone: str  # use of the network that Keras loads by itself
+    knows: tuple[str, str]  # a row of the table: a label, and the classes or words
+    input: str  # the input of the network
+    details: tuple[tuple[str, str], ...]  # more rows of the table: labels and texts
+    conditions: dict[str, Any]  # conditions of the measurement, for machines
 
 
 def card_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
-    """Return the parts of a row's card.
-
-    Args:
-        row: The weights.
-        loaded_by: The argument of `kh.load`: `hf://org/name`, a name or a folder.
-        recipe: The recipe that trained them, as JSON values.
-    """
+    """Return the parts of a row's card."""
     return (_text_parts if get_spec(row.variant).task is LANGUAGE else _image_parts)(row, loaded_by, recipe)
 
 
@@ -268,17 +246,7 @@ def _details(metrics: Mapping[str, Any], in_words: Callable[[float], str]) -> It
 
 
 def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: bool, shipped: bool | None = None) -> str:
-    """Return the text of a model card.
-
-    Args:
-        row: The weights, with what was measured.
-        repository: `org/name` on the Hub, `""` of a folder.
-        recipe: The recipe that trained them, as JSON values; `{}` where
-            none did.
-        torch_names: Bool, whether `model.safetensors` has PyTorch's names.
-        shipped: Bool, whether the package has these weights. Defaults to
-            whether the registry has them: this name and this file.
-    """
+    """Return the text of a model card."""
     known = registry.WEIGHTS.get(row.name)
     shipped = known is not None and known.sha256 == row.sha256 if shipped is None else shipped
     # A folder has a path, which only its owner knows. Weights of the zoo have a name.
@@ -448,20 +416,7 @@ def described(transform: Transform) -> str:
 
 
 def draw_curve(log: Path, path: Path, title: str, metric: str, tested: str = "test") -> None:
-    """Draw losses and a metric over the epochs.
-
-    Args:
-        log: A `log.csv`: one line per epoch, columns such as `train_loss` and
-            `test_accuracy`.
-        path: The picture to write.
-        title: Text above it.
-        metric: The end of the metric's columns, e.g. `"accuracy"`.
-        tested: The part of the data in the columns named after the test set. Defaults to
-            `"test"`.
-
-    Raises:
-        ValueError: If the log has no epoch, or is not a table of numbers.
-    """
+    """Draw losses and a metric over the epochs."""
     rows = read_log(log)
     if not rows or not all("epoch" in row for row in rows):
         raise ValueError(f"{log} has no epoch, or lines without one.")

@@ -128,13 +128,7 @@ def _of_file(file: WeightsFile) -> WeightsInfo:
 
 
 def guessed(info: WeightsInfo, classes: int | None, shape: Sequence[int | None]) -> WeightsInfo:
-    """Return a record with its measurements, and with data set, classes and transform where the variant tells them.
-
-    Args:
-        info: The record of a file; a `.keras` file has no folder, and its image shape and classes tell.
-        classes: Number of classes of the file.
-        shape: Shape of the images of a `.keras` file.
-    """
+    """Return a record with its measurements, and with data set, classes and transform where the variant tells them."""
     info, spec = described(info), ALL_VARIANTS.get(info.variant)
     if spec is not None and spec.task is not IMAGES:
         return info

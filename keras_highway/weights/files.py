@@ -56,39 +56,18 @@ class _Stamp(TypedDict, total=False):
 
 
 class Contents(NamedTuple):
-    """A weight file's contents.
+    """A weight file's contents."""
 
-    Attributes:
-        stamp: Its own description: `variant`, `classes`, `transform`, or less; of a language model also `vocabulary`
-            and `overrides`.
-        arrays: Its arrays by their path in the file.
-        checked: Whether it was compared with its seal or with the expected hash.
-        sha256: Hash of its bytes.
-    """
-
-    stamp: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-    checked: bool
-    sha256: str
+    stamp: dict[str, Any]  # metadata in the file: variant, classes, transform, vocabulary, overrides
+    arrays: dict[str, np.ndarray]  # its arrays by their path in the file
+    checked: bool  # whether it was compared with its seal or with the expected hash
+    sha256: str  # hash of its bytes
 
 
 def save(
     model: keras.Model, path: str | os.PathLike, variant: str, classes: int, float16: bool = False, **more: Any
 ) -> str:
-    """Save a model's weights with a stamp and a seal, whole or not at all; return the file's SHA-256.
-
-    Args:
-        model: The model.
-        path: File to write, ending in `.weights.h5`.
-        variant: Name of its architecture.
-        classes: Its number of classes.
-        float16: Store in half precision, in half the size; loaded, weights have the precision of the model. Below 6e-5
-            digits are lost, below 3e-8 the value. Defaults to `False`.
-        **more: Other entries of the stamp, as JSON values, e.g. `transform`, the row of `TRANSFORMS` of its images.
-
-    Raises:
-        WeightFileError: If a weight is not finite, or not a floating-point number; nothing is written then.
-    """
+    """Save a model's weights with a stamp and a seal, whole or not at all; return the file's SHA-256."""
     for weight in model.weights:
         _check_values(weight.path, keras.ops.convert_to_numpy(weight))
     content = _InMemory()
@@ -138,16 +117,7 @@ def _halved(full: h5py.File) -> _InMemory:
 
 
 def read(path: str | os.PathLike, sha256: str = "", stated: str = "") -> Contents:
-    """Read a weight file once and check it.
-
-    Args:
-        path: A `.weights.h5` file.
-        sha256: The hash that its bytes must have, compared before HDF5 sees them. Defaults to any.
-        stated: Name of the hash's source, for the message.
-
-    Raises:
-        WeightFileError: If it is missing, truncated, altered or not a weight file, or holds impossible values.
-    """
+    """Read a weight file once and check it."""
     path = Path(path)
     if not path.is_file() or not path.name.endswith(SUFFIX):
         raise WeightFileError(
@@ -297,12 +267,7 @@ class _Store(saving_lib.NpzIOStore):
 
 
 def assign(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
-    """Set a model's weights from the arrays of a weight file, which must be all of them.
-
-    Raises:
-        WeightFileError: If an array is missing, left over, of another shape, or not finite in the model's precision.
-            Some weights have been set then.
-    """
+    """Set a model's weights from the arrays of a weight file, which must be all of them."""
     store, failed, messages = _Store(arrays), set(), {}
     with np.errstate(over="ignore"):
         saving_lib._load_state(  # pyright: ignore[reportPrivateUsage] (`load_weights` without its file)

@@ -29,15 +29,10 @@ class HubError(OSError):
 
 
 class HubName(NamedTuple):
-    """A repository of the Hub.
+    """A repository of the Hub."""
 
-    Attributes:
-        repository: `org/name`.
-        revision: Branch, tag or commit. Defaults to `"main"`.
-    """
-
-    repository: str
-    revision: str = MAIN
+    repository: str  # `org/name`
+    revision: str = MAIN  # branch, tag or commit
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.repository}" + ("" if self.revision == MAIN else f"@{self.revision}")
@@ -94,9 +89,6 @@ def fetch(name: HubName, filename: str, cache: Path | None = None) -> Path:
     """Return a file of a repository: from the cache, else downloaded.
 
     Honours `HF_HUB_OFFLINE`, `HF_ENDPOINT`, `HF_HOME` and `HF_TOKEN`, which huggingface_hub reads.
-
-    Raises:
-        HubError: If it cannot be downloaded.
     """
     folder = cache_folder() if cache is None else cache
     with _hub_errors(f"download {filename} of {name}", _LATER):
@@ -118,11 +110,7 @@ def _check_reachable() -> None:
 
 
 def fetch_if_there(name: HubName, filename: str) -> Path | None:
-    """Return a file as `fetch` does, or None where the repository, or the cache offline, has no such file.
-
-    Raises:
-        HubError: If the Hub answers with another error.
-    """
+    """Return a file as `fetch` does, or None where the repository, or the cache offline, has no such file."""
     try:
         return fetch(name, filename)
     except HubError as error:
@@ -163,25 +151,15 @@ def git_sha1(path: Path) -> str:
 
 
 class Pushed(NamedTuple):
-    """Changes of a push; with `dry_run`, those that it would make.
+    """Changes of a push; with `dry_run`, those that it would make."""
 
-    Attributes:
-        repository: `org/name`.
-        changed: Files that were uploaded.
-        unchanged: Files that were right already.
-        commit: The repository's head afterwards, `""` before the first one.
-        tag: The release that is that head, `""` before the first one.
-        compared: False of a dry run that could not reach the Hub.
-        removed: Files of an earlier publication that were removed.
-    """
-
-    repository: str
-    changed: tuple[str, ...]
-    unchanged: tuple[str, ...]
-    commit: str
-    tag: str
-    compared: bool = True
-    removed: tuple[str, ...] = ()
+    repository: str  # `org/name`
+    changed: tuple[str, ...]  # files that were uploaded
+    unchanged: tuple[str, ...]  # files that were right already
+    commit: str  # the repository's head afterwards, `""` before the first one
+    tag: str  # the release that is that head, `""` before the first one
+    compared: bool = True  # false of a dry run that could not reach the Hub
+    removed: tuple[str, ...] = ()  # files of an earlier publication that were removed
 
 
 def push(
@@ -192,19 +170,7 @@ def push(
     right: Callable[[dict[str, str]], set[str]] = lambda remote: set(),
     outdated: Callable[[dict[str, str]], set[str]] = lambda remote: set(),
 ) -> Pushed:
-    """Bring a repository up to date with a folder in one commit, and tag it `v1`, `v2`, ... where it changed.
-
-    Args:
-        folder: The files. Other files of the repository stay.
-        repository: `org/name`; made if it does not exist.
-        private: Bool, whether a new repository is private; an existing public one is refused then.
-        dry_run: Bool, whether only to compare.
-        right: Function from the repository's files (path to hash) to those that stay although their bytes differ.
-        outdated: Function from the repository's files to those to remove.
-
-    Raises:
-        HubError: If the Hub refuses or cannot be reached.
-    """
+    """Bring a repository up to date with a folder in one commit, and tag it `v1`, `v2`, ... where it changed."""
     name, hub = parse_target(repository), client()
     api, paths = hub.HfApi(), {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
     with _hub_errors(f"publish to {name}", _PUBLISH):

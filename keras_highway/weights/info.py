@@ -108,49 +108,30 @@ class _GateReport(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsInfo:
-    """A trained weight.
+    """A trained weight."""
 
-    Attributes:
-        name: `<variant>.<tag>` in the zoo; any name of a user's own.
-        variant: The architecture, `""` if unknown.
-        data: The data set, `""` if unknown.
-        recipe: The recipe that trained it.
-        classes: Names of the classes, in order; none of a language model.
-        transform: The transform of its images; None of a language model.
-        sha256: Hash of the file, `""` if unknown.
-        licence: Licence of the weights.
-        data_licence: Licence of the data set.
-        origin: Source of third-party weights.
-        repository: `org/name` on the Hub, `""` if it is not there.
-        revision: Its commit or tag there.
-        file: Its file there. A `.safetensors` file has PyTorch's names and is converted.
-        metrics: A result: metric, mean, std, n, seeds, ...
-        gate_report: Mean and variance of each learned gate of every block.
-        overrides: Fields of the spec that differ from the variant's, as JSON values.
-        removed: Names of blocks that were left out, as `analysis.trim` does.
-        vocabulary: SHA-256 of the words of a language model, `""` if unknown.
-        folder: Local folder of the file; not in the JSON form.
-    """
-
-    name: RowName = ""
-    variant: Text
-    data: LongText = ""
-    recipe: Text = ""
-    classes: ClassNames = ()
-    transform: Transform | None = None
-    sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
-    licence: LongText = ""
-    data_licence: LongText = ""
-    origin: LongText = ""
-    repository: Text = ""
-    revision: Text = "main"
-    file: Text = FILE
-    metrics: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    name: RowName = ""  # `<variant>.<tag>` in the zoo; any name of a user's own
+    variant: Text  # the architecture, `""` if unknown
+    data: LongText = ""  # the data set, `""` if unknown
+    recipe: Text = ""  # the recipe that trained it
+    classes: ClassNames = ()  # names of the classes, in order; none of a language model
+    transform: Transform | None = None  # the transform of its images; None of a language model
+    sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""  # hash of the file, `""` if unknown
+    licence: LongText = ""  # licence of the weights
+    data_licence: LongText = ""  # licence of the data set
+    origin: LongText = ""  # source of third-party weights
+    repository: Text = ""  # `org/name` on the Hub, `""` if it is not there
+    revision: Text = "main"  # its commit or tag there
+    file: Text = FILE  # its file there. A `.safetensors` file has PyTorch's names and is converted
+    metrics: Mapping[str, Any] = field(default_factory=dict, hash=False)  # metric, mean, std, n, seeds, ...
+    # mean and variance of each learned gate of every block
     gate_report: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    # fields of the spec that differ from the variant's, as JSON values
     overrides: Overrides = field(default_factory=dict, hash=False)
-    removed: Removed = ()
+    removed: Removed = ()  # names of blocks that were left out, as `analysis.trim` does
+    # SHA-256 of the words of a language model, or `""`
     vocabulary: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
-    folder: str = field(default="", compare=False)
+    folder: str = field(default="", compare=False)  # local folder of the file; not in the JSON form
 
     @property
     def images(self) -> Transform:
@@ -227,11 +208,7 @@ def row_in_folder(row: WeightsInfo) -> dict[str, Any]:
 
 
 def from_json(values: Any, where: str = "The description of the weights") -> WeightsInfo:
-    """Return the record of JSON values; unknown keys are ignored.
-
-    Raises:
-        ValueError: If something is missing, of another type or out of its range.
-    """
+    """Return the record of JSON values; unknown keys are ignored."""
     row = convert(values, WeightsInfo, where)
     if missing := [name for name in _REQUIRED if name not in values]:
         raise ValueError(f"{where} is incomplete: it has no {', '.join(missing)}.")

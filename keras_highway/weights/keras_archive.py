@@ -34,34 +34,19 @@ _TENSORS = ("__keras_tensor__", "__tuple__")  # arguments of a layer's call
 
 
 class Archive(NamedTuple):
-    """A network in a `.keras` file.
+    """A network in a `.keras` file."""
 
-    Attributes:
-        variant: The architecture; `""` if the model has another name.
-        input_shape: `(height, width, channels)`; sides may be `None`.
-        classes: Number of classes.
-        transform: Resizing and cropping of images before the model, if the model normalizes them itself; else `None`.
-        path: The file.
-        configuration: Configuration of the model, without `compile`'s.
-        arrays: The arrays of its weight file.
-    """
-
-    variant: str
-    input_shape: tuple[int | None, int | None, int]
-    classes: int
-    transform: Transform | None
-    path: Path
-    configuration: Mapping[str, Any]
-    arrays: Mapping[str, np.ndarray]
+    variant: str  # the architecture; `""` if the model has another name
+    input_shape: tuple[int | None, int | None, int]  # `(height, width, channels)`; sides may be `None`
+    classes: int  # number of classes
+    transform: Transform | None  # resizing and cropping before the model, if the model normalizes images itself
+    path: Path  # the file
+    configuration: Mapping[str, Any]  # configuration of the model, without `compile`'s
+    arrays: Mapping[str, np.ndarray]  # the arrays of its weight file
 
 
 def describe(path: Path) -> Archive:
-    """Read the configuration and the weights of a file; no model is built.
-
-    Raises:
-        WeightFileError: If the file is damaged, names classes of other packages than Keras and this one, or is not
-            an image classifier of this package.
-    """
+    """Read the configuration and the weights of a file; no model is built."""
     if not path.is_file():
         raise WeightFileError(f"No file {path}: model.save writes one.")
     with _one_error(path):
@@ -94,16 +79,7 @@ def describe(path: Path) -> Archive:
 
 
 def load(archive: Archive, **changes: Any) -> keras.Model:
-    """Load the model, not compiled, with low-rank updates merged into its kernels.
-
-    Args:
-        archive: What `describe` returned.
-        **changes: `classifier_activation`, `"softmax"` or `None`. Defaults to the model's own.
-
-    Raises:
-        WeightFileError: If Keras cannot build the model, or the weights do not fit it.
-        ValueError: For any other change.
-    """
+    """Load the model, not compiled, with low-rank updates merged into its kernels."""
     if others := changes.keys() - {"classifier_activation"}:
         raise ValueError(f"{archive.path} holds a whole model: leave out {', '.join(sorted(others))}.")
     with _one_error(archive.path):

@@ -72,11 +72,7 @@ def trimmed(model: keras.Model, removed: Sequence[str]) -> keras.Model:
 
 
 def form_of(file: WeightsFile, variant: str) -> NetSpec:
-    """Return the spec of a file's own network: its variant's, with the overrides that it states.
-
-    Raises:
-        WeightFileError: If these make no network of the variant, or one of other arrays than the file's.
-    """
+    """Return the spec of a file's own network: its variant's, with the overrides that it states."""
     row, stated = ALL_VARIANTS[variant], file.info.overrides
     if not stated:
         return form_of_words(variant, {}) if isinstance(row, CharLMSpec) else row
@@ -96,13 +92,7 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
 
 
 def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a spec that a weight file states of its own network.
-
-    Args:
-        variant: The architecture.
-        file: The file; with `None` there are no such fields.
-        passed: Fields that are requested. The vocabulary of a language model is read for sizes that are not among them.
-    """
+    """Return the fields of a spec that a weight file states of its own network."""
     if file is None:
         return {}
     form_of(file, variant)  # before anything of a size that a file states is built
@@ -119,14 +109,6 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     A file without metadata, as Keras writes it, may be of the requested network. A classifier of another number of
     classes keeps its values; layers that the model lacks are ignored. The first convolution is brought to the channels
     of the model's input.
-
-    Args:
-        model: The model that `spec` describes, with or without its head.
-        file: What `resolve` returned for the spec's variant.
-        spec: The variant's row with the overrides of this model.
-
-    Raises:
-        ValueError: If the file does not fit.
     """
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
@@ -324,16 +306,7 @@ def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
 
 
 def vocabulary_of(file: WeightsFile, variant: str, passed: Vocabulary | None = None) -> Vocabulary:
-    """Return the vocabulary of a weight file, compared with the hash that the file has of it.
-
-    Args:
-        file: The file.
-        variant: The architecture.
-        passed: The vocabulary, which is padded to the widest kernel. Defaults to the one next to the file.
-
-    Raises:
-        ValueError: If it is missing, malformed, or the file was trained with another one.
-    """
+    """Return the vocabulary of a weight file, compared with the hash that the file has of it."""
     path = file.path.with_name(VOCABULARY)
     if passed is not None:
         vocabulary, path = passed.padded(max(form_of(file, variant).kernels)), "the vocabulary that was passed"

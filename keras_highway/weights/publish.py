@@ -56,17 +56,7 @@ class Publishable(NamedTuple):
 
 
 def find_publishable(weights: str, dataset: str | None = None, license: str | None = None) -> Publishable:
-    """Return the folder and the record of weights to publish.
-
-    Args:
-        weights: The folder of a finished run, or of `kh.save`; or the name of weights whose folder is in the checkout,
-            in `KERAS_HIGHWAY_ZOO` or in the wheel.
-        dataset: The training data. Defaults to the recorded one.
-        license: Licence of the weights. Defaults to the recorded one.
-
-    Raises:
-        ValueError: If there are no such weights, the run is not finished, or the record is of another file.
-    """
+    """Return the folder and the record of weights to publish."""
     fields = {"data": dataset, "licence": license}
     changes = {field: value for field, value in fields.items() if value is not None}
     for field, value in changes.items():
@@ -125,15 +115,7 @@ def _of_folder(folder: Path, row: WeightsInfo) -> Publishable:
 
 
 def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
-    """Return the files of a folder that go to the Hub: all of a run, only the weights of a saved model.
-
-    Args:
-        folder: Folder of a run, of the zoo or of a saved model.
-        more: Further names that the task needs.
-
-    Raises:
-        ValueError: If one leads out of the folder, where it may be secret, or is not a regular file.
-    """
+    """Return the files of a folder that go to the Hub: all of a run, only the weights of a saved model."""
     of_run = (folder / RESULT).is_file()
     names = (*(_COPIED if of_run else (FILE,)), *more)
     found = [p for p in sorted(folder.iterdir()) if p.name in names or (of_run and p.name.startswith("log_seed"))]
@@ -162,19 +144,7 @@ def check_epochs(folder: Path, result: Mapping[str, Any]) -> None:
 
 
 def write_bundle(publishable: Publishable, repository: str, folder: Path) -> TrainedWeights:
-    """Write the files of a repository into a folder; the same weights give the same bytes.
-
-    Args:
-        publishable: The weights.
-        repository: `org/name`, for the card.
-        folder: An empty folder.
-
-    Returns:
-        The weights, loaded.
-
-    Raises:
-        ValueError: If the weights do not fit their variant, or another file is malformed.
-    """
+    """Write the files of a repository into a folder; the same weights give the same bytes."""
     row, loader = publishable.row, weights_class(publishable.row.variant)
     for path in published_files(publishable.folder, loader.task.files):
         shutil.copyfile(path, folder / path.name)
@@ -242,21 +212,6 @@ def publish(
     If it is interrupted, repeating the call gives the same repository: its files come in one commit, and then its tag.
     That commit also removes files of an earlier publication of a run that the new one lacks (its result, recipe, logs
     and their curve, a vocabulary): they are of other weights. Other files of the repository stay.
-
-    Args:
-        weights: The folder of a finished run or of `kh.save`, or a weights name.
-        repository: `org/name`.
-        private: Bool, whether a new repository is private. An existing public one is refused then.
-        dry_run: Bool, whether only to report what would change; if the Hub cannot be reached, of an empty repository.
-        dataset: The training data, for the card. Defaults to the recorded one.
-        license: Licence of the weights, for the card. Defaults to the recorded one.
-
-    Returns:
-        The changes, the commit and its tag.
-
-    Raises:
-        HubError: If the Hub refuses or cannot be reached, or the repository is public although `private` is requested.
-        ValueError: If there is nothing to publish, or it is malformed.
     """
     name = parse_target(repository)
     return _publish(find_publishable(weights, dataset, license), name, private, dry_run)
@@ -292,19 +247,7 @@ def publish_all(
     dry_run: bool = False,
     on_pushed: Callable[[Pushed], object] = lambda pushed: None,
 ) -> list[Pushed]:
-    """Publish every weight of the table that has a folder here, each as `organization/<its name>`.
-
-    Args:
-        organization: Owner of the repositories.
-        private: See `publish`.
-        dry_run: See `publish`.
-        on_pushed: Called after each repository.
-
-    Raises:
-        HubError: If the Hub refuses or cannot be reached.
-        ValueError: Before anything is published, if there is nothing to publish, a folder lacks files or has others
-            than its record says, or the Hub cannot have a name.
-    """
+    """Publish every weight of the table that has a folder here, each as `organization/<its name>`."""
     names = zoo_names()
     if not names:
         raise ValueError(
@@ -321,15 +264,10 @@ def publish_all(
 
 
 class Verification(NamedTuple):
-    """Weights that passed verification.
+    """Weights that passed verification."""
 
-    Attributes:
-        weights: The weights, loaded.
-        difference: The largest difference from `check.npz`, relative to the largest logit where that is above 1.
-    """
-
-    weights: TrainedWeights
-    difference: float
+    weights: TrainedWeights  # the weights, loaded
+    difference: float  # the largest difference from `check.npz`, relative to the largest logit where that is above 1
 
     @property
     def row(self) -> WeightsInfo:
@@ -338,15 +276,7 @@ class Verification(NamedTuple):
 
 
 def verify(repository: str) -> Verification:
-    """Download a repository into an empty cache, compare hashes and weights, and compute its `check.npz` again.
-
-    Args:
-        repository: `org/name[@revision]`.
-
-    Raises:
-        HubError: If it cannot be downloaded.
-        ValueError: If anything in it is wrong.
-    """
+    """Download a repository into an empty cache, compare hashes and weights, and compute its `check.npz` again."""
     name = parse(repository)
     with tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True) as cache:
         row = read_row(fetch(name, ROW, Path(cache)))

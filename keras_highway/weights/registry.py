@@ -197,15 +197,7 @@ def _tag(row: WeightsInfo) -> str:
 
 
 def find(weights: str, variant: str = "") -> WeightsInfo:
-    """Return the row of weights.
-
-    Args:
-        weights: A name (`"mnist10_w16.tvdn"`); with a variant also a tag (`"tvdn"`) or a data set (`"mnist"`).
-        variant: The architecture. Defaults to any.
-
-    Raises:
-        ValueError: If it does not exist, with suggestions, or it is of another architecture.
-    """
+    """Return the row of weights."""
     if not variant:
         try:
             return WEIGHTS[weights]

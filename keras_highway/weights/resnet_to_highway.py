@@ -121,11 +121,7 @@ def highway_from_resnet(
 
 
 class _Chain:
-    """Follows a model layer by layer: builds the converted layers and knows the stream's factor `s`.
-
-    Attributes:
-        s: The output of the layers so far is `s` times the ResNet's.
-    """
+    """Follows a model layer by layer: builds the converted layers and knows the stream's factor `s`."""
 
     def __init__(self, inputs: keras.KerasTensor, gating: Gating, epsilon: float, gate: str):
         self.s = 1.0

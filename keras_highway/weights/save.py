@@ -250,9 +250,6 @@ def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] 
 
     A model that this package built is described by its record; any other is compared layer by layer with the network
     that variant and overrides describe.
-
-    Raises:
-        ValueError: If no variant describes it.
     """
     head = model.layers[-1]
     if head.name != _HEAD or not isinstance(head, keras.layers.Dense):

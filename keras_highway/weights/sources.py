@@ -39,25 +39,15 @@ from keras_highway.weights.keras_archive import Archive
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """A weight file on this machine, read and checked.
+    """A weight file on this machine, read and checked."""
 
-    Attributes:
-        path: The file.
-        info: Its record: from the weights.json next to it, else from its stamp and its run.
-        classes: Its number of classes or words, `None` if unknown.
-        arrays: Its arrays by their path in the file; none of a `.keras` file.
-        stated: Whether it states all of its network, which files of Keras do not.
-        checked: Whether it was compared with a hash.
-        archive: The whole model of a `.keras` file, `None` of a weight file.
-    """
-
-    path: Path
-    info: WeightsInfo
-    classes: int | None = None
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-    stated: bool = False
-    checked: bool = False
-    archive: Archive | None = field(default=None, repr=False)
+    path: Path  # the file
+    info: WeightsInfo  # its record: from the weights.json next to it, else from its stamp and its run
+    classes: int | None = None  # its number of classes or words, `None` if unknown
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)  # by path in the file
+    stated: bool = False  # whether it states all of its network, which files of Keras do not
+    checked: bool = False  # whether it was compared with a hash
+    archive: Archive | None = field(default=None, repr=False)  # the whole model of a `.keras` file
 
     @property
     def shapes(self) -> Counter[tuple[int, ...]]:
@@ -66,18 +56,7 @@ class WeightsFile:
 
 
 def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
-    """Find or download the file that a `weights` argument names, and read it.
-
-    Args:
-        weights: A weights name, a data set or a tag (with `variant`), a `.weights.h5` file, a folder that holds one,
-            `hf://org/name[@revision]`; or a ResNet of timm's or torchvision's: a `.safetensors` file, or its
-            repository; without `variant` also a `.keras` file, a whole model.
-        variant: The architecture that is expected. Defaults to any.
-
-    Raises:
-        ValueError: If there are no such weights, the file is damaged, or it is of another architecture.
-        HubError: If they are on the Hub and cannot be downloaded.
-    """
+    """Find or download the file that a `weights` argument names, and read it."""
     if not isinstance(weights, str | os.PathLike) or not str(weights).strip():
         raise ValueError(f"`weights` must be a name or a path, or None for none. Received: weights={weights!r}")
     word = str(os.fspath(weights))
@@ -235,12 +214,7 @@ def _of_archive(path: Path, variant: str) -> WeightsFile:
 
 
 def describe(weights: str) -> WeightsInfo:
-    """Return the record of weights by name or by `hf://org/name[@revision]`, without the weight file.
-
-    Raises:
-        ValueError: If there are no such weights, or the record is malformed.
-        HubError: If it is on the Hub and cannot be downloaded.
-    """
+    """Return the record of weights by name or by `hf://org/name[@revision]`, without the weight file."""
     if not is_hub_name(weights):
         return described(registry.find(weights))
     name = parse_hub_name(weights)

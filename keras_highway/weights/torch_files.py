@@ -67,11 +67,7 @@ def refuse_pickles(weights: str) -> None:
 
 
 def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of a `.safetensors` file by name; `content` are its bytes, if they have been read.
-
-    Raises:
-        WeightFileError: If it is not such a file, is truncated, or holds values that no trained weights have.
-    """
+    """Return the arrays of a `.safetensors` file by name; `content` are its bytes, if they have been read."""
     from safetensors.numpy import load
 
     with files.one_error(path):
@@ -87,17 +83,7 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
 
 
 def model_of(path: Path, variant: str, content: bytes | None = None) -> tuple[keras.Model, int]:
-    """Return a variant's model with the weights of a state dict with PyTorch's names, and its number of classes.
-
-    Args:
-        path: A `.safetensors` file in timm's or torchvision's layout (or, for the CIFAR 110-layer nets, the authors').
-        variant: The architecture, e.g. `"resnet50"`; or one made of a ResNet's weights, `"highway_resnet50"`, see
-            `highway_from_resnet`. `""` for the ResNet that the names are of.
-        content: Its bytes, if they have been read.
-
-    Raises:
-        ValueError: If names or shapes are not the variant's.
-    """
+    """Return a variant's model with the weights of a state dict with PyTorch's names, and its number of classes."""
     state = read_safetensors(path, content)
     actual = _resnet_of(state)
     variant = variant or actual
@@ -132,16 +118,7 @@ def convert_torch_file(torch_file: Path, target: Path, variant: str) -> str:
 
 
 def converted(torch_file: Path, variant: str, label: str, note: str, sha256: str = "", **facts: str) -> Path:
-    """Return the folder with the weight file made of a PyTorch file; made once for every content of that file.
-
-    Args:
-        torch_file: The file.
-        variant: The architecture, `""` for the ResNet that its names are of.
-        label: Name of the folder, which gets the hash of the content, too.
-        note: Source of the file, for the line on stderr.
-        sha256: The hash that the file must have. Defaults to any.
-        **facts: Fields of the record.
-    """
+    """Return the folder with the weight file made of a PyTorch file; made once for every content of that file."""
     with files.one_error(torch_file):
         content = read_regular(torch_file, files.LARGEST)
     if sha256:
@@ -183,9 +160,6 @@ def pin(row: WeightsInfo) -> dict[str, str]:
     """Download the file of a row and write its commit and sha256 into the checkout's table.
 
     Every later download is of that commit, and refused where the hash differs.
-
-    Raises:
-        ValueError: If the row has no third-party file, or the package does not run from a checkout.
     """
     if not row.file.endswith(SUFFIX):
         raise ValueError(
@@ -242,13 +216,7 @@ _ALONE = "To load the weights alone, download its .safetensors file, and pass it
 
 
 def describe(name: HubName) -> WeightsInfo | None:
-    """Return the record in timm's `config.json` of a repository, None if there is no such file.
-
-    Raises:
-        OtherConfigError: If it is not one of timm's.
-        ValueError: If it is, of a network that this package lacks.
-        HubError: If the Hub fails.
-    """
+    """Return the record in timm's `config.json` of a repository, None if there is no such file."""
     path = fetch_if_there(name, CONFIG)
     return path and read_config(path, name)
 

@@ -37,21 +37,7 @@ _CIFAR = _Layout("shortcut", "linear")
 
 
 def torch_variables(model: keras.Model) -> dict[str, Any]:
-    """Return the variables of a network under PyTorch's names.
-
-    Args:
-        model: A network of stem, stages and head, such as
-            `kh.create_model("resnet50")` or `kh.create_model("highway110")`,
-            with or without its top.
-
-    Returns:
-        A dict from name (`"layer1.0.conv1.weight"`) to `keras.Variable`, in
-        the order of the model.
-
-    Raises:
-        ValueError: If a layer with weights has no PyTorch name: a learned
-            carry gate, a tied or channel gate, another kind of network.
-    """
+    """Return the variables of a network under PyTorch's names."""
     layout = _layout(model)
     named = {}
     for layer in model.layers:
@@ -66,16 +52,6 @@ def torch_state(model: keras.Model) -> dict[str, np.ndarray]:
     `{k: torch.from_numpy(v) for k, v in state.items()}` loads into the
     matching PyTorch module with `load_state_dict(..., strict=True)`:
     `num_batches_tracked`, which we do not have, may be left out there.
-
-    Args:
-        model: As in `torch_variables`.
-
-    Returns:
-        A dict from name to array of the variable's dtype; kernels are
-        `(out, in, height, width)`, the classifier's is `(classes, features)`.
-
-    Raises:
-        ValueError: As `torch_variables`.
     """
     return {name: _to_torch(ops.convert_to_numpy(v)) for name, v in torch_variables(model).items()}
 
@@ -85,17 +61,6 @@ def assign_torch_state(model: keras.Model, state: Mapping[str, Any]) -> None:
 
     Every name and every shape must match; all are checked before anything is
     set. `num_batches_tracked` entries are ignored.
-
-    Args:
-        model: As in `torch_variables`.
-        state: Dict from name to array with PyTorch's axes. From a module:
-            `{k: v.numpy() for k, v in module.state_dict().items()}`.
-
-    Raises:
-        ValueError: If names are missing or unexpected, or shapes differ (the
-            message lists them); if the model has low-rank updates; or as
-            `torch_variables`. The model is then
-            as it was.
     """
     if has_lora(model):
         raise ValueError(

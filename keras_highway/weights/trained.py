@@ -43,30 +43,15 @@ _WORDS, _CALLS, _BATCH = 8, 2, 500
 
 
 class Measured(NamedTuple):
-    """A metric, measured.
+    """A metric, measured."""
 
-    Attributes:
-        value: The number.
-        where: In words, e.g. `"on the 10000 test images of mnist"`.
-        samples: Number of images or words.
-    """
-
-    value: float
-    where: str
-    samples: int
+    value: float  # the number
+    where: str  # in words, e.g. `"on the 10000 test images of mnist"`
+    samples: int  # number of images or words
 
 
 class TaskWeights:
-    """Trained weights of a task, loaded.
-
-    Args:
-        row: The weights.
-        network: Their network; it gives logits.
-
-    Attributes:
-        task: Their task.
-        inputs: The arrays of a `check.npz` that the network is run on.
-    """
+    """Trained weights of a task, loaded."""
 
     task: ClassVar[Task]
     inputs: ClassVar[tuple[str, ...]]
@@ -104,15 +89,7 @@ class ClassifierWeights(TaskWeights):
 
     @classmethod
     def new_row(cls, result: dict[str, Any], stamp: dict[str, Any]) -> WeightsInfo:
-        """Return the record of a run's weights; classes are numbered where neither result nor data set names them.
-
-        Args:
-            result: The values of its result.json.
-            stamp: The metadata in the weight file.
-
-        Raises:
-            ValueError: If the preprocessing is unknown.
-        """
+        """Return the record of a run's weights; classes are numbered where neither result nor data set names them."""
         data, classes = result.get("data", ""), stamp["classes"]
         transform = stamp.get("transform") or data
         if transform not in TRANSFORMS:
@@ -155,16 +132,7 @@ class ClassifierWeights(TaskWeights):
         return {"logits": logits, **gates}
 
     def measure(self, data_dir: Any = None, batch_size: int = 500) -> Measured:
-        """Measure the accuracy on the test set.
-
-        Args:
-            data_dir: Folder of the data sets. Defaults to the value of `KERAS_HIGHWAY_DATA`.
-            batch_size: Images at once. Defaults to `500`.
-
-        Raises:
-            FileNotFoundError: If the data are missing.
-            ValueError: If they are other data than the weights'.
-        """
+        """Measure the accuracy on the test set."""
         if self.row.data not in DATASETS:
             return self._measure_photographs(data_dir, min(batch_size, _PHOTOGRAPHS))
         from keras_highway.data.photographs import relabelled  # Pillow: importing the package does without
@@ -307,12 +275,7 @@ def write_check(weights: TaskWeights, path: Path) -> None:
 
 
 def compare_check(weights: TaskWeights, path: Path) -> float:
-    """Compute everything in a `check.npz` again; return the largest difference.
-
-    Raises:
-        ValueError: If it is not such a file, or something differs by more than `TOLERANCE`, relative to the largest
-            logit where that is above 1.
-    """
+    """Compute everything in a `check.npz` again; return the largest difference."""
     try:
         recorded = read_npz(path, most=_LARGEST)
         inputs = {name: recorded.pop(name) for name in weights.inputs}
@@ -331,21 +294,7 @@ def compare_check(weights: TaskWeights, path: Path) -> float:
 
 
 def gate_report(model: keras.Model, transform: Transform, images: np.ndarray, batch_size: int = 200) -> dict[str, Any]:
-    """Measure the learned gates of every block over images, positions and channels.
-
-    Args:
-        model: A network with gated blocks.
-        transform: The transform of the images.
-        images: Pixels, `(n, height, width, channels)`.
-        batch_size: Int, images at once. Defaults to `200`.
-
-    Returns:
-        `{"samples": n, "blocks": {block name: {"t": {"mean": ..., "variance": ...}}}}`, with `"c"` as the gating learns
-        it; a coupled carry gate is left out.
-
-    Raises:
-        ValueError: If there are no images, or no block learns a gate.
-    """
+    """Measure the learned gates of every block over images, positions and channels."""
     if len(images) == 0:
         raise ValueError("A gate report needs images. Received: none")
     starts = range(0, len(images), batch_size)
@@ -354,11 +303,7 @@ def gate_report(model: keras.Model, transform: Transform, images: np.ndarray, ba
 
 
 def gate_moments(model: keras.Model, batches: Iterable) -> dict[str, dict[str, dict[str, float]]]:
-    """Return mean and variance of the learned gates of every block over all samples, positions and channels.
-
-    Raises:
-        ValueError: If no block learns a gate.
-    """
+    """Return mean and variance of the learned gates of every block over all samples, positions and channels."""
     learned = {name: get_gating(block.gating).learned_gates for name, block in blocks(model).items()}
     learned = {name: gates for name, gates in learned.items() if gates}
     if not learned:

@@ -24,13 +24,7 @@ _STREAM = 3  # of random numbers: others of (seed, ...) are for order and mixing
 
 
 def augment_of(recipe: Recipe, transform: Transform, epoch: int) -> "Augment":
-    """Return a recipe's augmentation of training images.
-
-    Args:
-        recipe: The recipe.
-        transform: Size and normalization of its images.
-        epoch: Epoch, counted from 0.
-    """
+    """Return a recipe's augmentation of training images."""
     return Augment(
         recipe.training_size(transform.size, epoch),
         recipe.rand_augment,
@@ -44,22 +38,6 @@ class Augment:
     """A random resized crop, a mirroring with a chance of one half, and RandAugment where there is a policy.
 
     All of it is a function of the sample's seed.
-
-    Args:
-        size: Height and width of the images it makes.
-        policy: RandAugment's policy, e.g. `"m7-mstd0.5-inc1"`, or `""`.
-            Defaults to `""`.
-        mean: Mean of the data set's pixels, in [0, 1], one number per channel:
-            the colour of the area that RandAugment uncovers. Defaults to ImageNet's.
-        interpolation: Pillow's name of the filter of resizing and of
-            RandAugment's geometry. Defaults to `"bicubic"`.
-        channels: 3 (RGB), or 1 (greyscale) without RandAugment. Defaults to
-            `3`.
-        crop_scale: Smallest share of an image's area that a crop keeps.
-            Defaults to `0.08`.
-
-    Raises:
-        ValueError: For an unknown policy, and for one of greyscale images.
     """
 
     def __init__(
@@ -79,30 +57,14 @@ class Augment:
         self._rand_augment = RandAugment(policy, fill, interpolation) if policy else None
 
     def __call__(self, encoded, seed):
-        """Return an image.
-
-        Args:
-            encoded: Scalar tf.string, the content of an image file.
-            seed: int64 tensor of shape (2,), the sample's.
-
-        Returns:
-            uint8 tensor of shape `(height, width, channels)`.
-        """
+        """Return an image."""
         tf = tensorflow()
         crop = self._crop(encoded, seed)
         image = tf.numpy_function(self.finished, [crop, seed], tf.uint8)
         return tf.ensure_shape(image, (*self.size, self._channels))
 
     def copies(self, encoded, seeds):
-        """Return several images of one.
-
-        Args:
-            encoded: As above.
-            seeds: int64 tensor of shape (n, 2), the samples'.
-
-        Returns:
-            uint8 tensor of shape `(n, height, width, channels)`.
-        """
+        """Return several images of one."""
         tf = tensorflow()
         image = decoded(encoded, self._channels)
         images = tf.numpy_function(self._finished_copies, [image, seeds], tf.uint8)
@@ -141,12 +103,7 @@ class Augment:
         return np.array(random_crop(int(shape[0]), int(shape[1]), draw, self._smallest), np.int32)
 
     def finished(self, crop: np.ndarray, seed: np.ndarray) -> np.ndarray:
-        """Return a decoded crop resized, mirrored and augmented.
-
-        Args:
-            crop: uint8 `(height, width, channels)`.
-            seed: int64 `(2,)`, the sample's.
-        """
+        """Return a decoded crop resized, mirrored and augmented."""
         draw = np.random.default_rng((*map(int, seed), _STREAM, 1))
         image = Image.fromarray(crop if self._channels == 3 else crop[..., 0]).resize(self.size[::-1], self._filter)
         if draw.random() < 0.5:
@@ -169,15 +126,6 @@ def random_crop(
     (width / height) uniform between 3/4 and 4/3, its position uniform. A crop
     that does not fit is drawn again, at most ten times; then the largest
     central crop of an aspect in that range is taken.
-
-    Args:
-        height: Height of the image.
-        width: Width of the image.
-        draw: Random numbers.
-        smallest: Smallest share of the area. Defaults to `0.08`.
-
-    Returns:
-        Top, left, height and width of the crop.
     """
     shares, log_ratios = draw.uniform(smallest, 1.0, _ATTEMPTS), draw.uniform(*np.log(RATIO), _ATTEMPTS)
     for share, log_ratio in zip(shares, log_ratios, strict=True):
@@ -198,13 +146,6 @@ def decoded(encoded, channels: int):
 
     TensorFlow drops transparency, which shows the colour below it, knows
     neither WebP nor palettes of BMP, and cannot make CMYK grey.
-
-    Args:
-        encoded: Scalar tf.string, the content of a file.
-        channels: 3 (RGB) or 1 (greyscale).
-
-    Returns:
-        uint8 tensor of shape `(height, width, channels)`.
     """
     tf = tensorflow()
     if channels == 1:
@@ -261,30 +202,18 @@ _FILTERS["random"] = _FILTERS["bilinear"] + _FILTERS["bicubic"]
 
 
 class Context(NamedTuple):
-    """Parameters of geometric operations.
+    """Parameters of geometric operations."""
 
-    Attributes:
-        fill: Colour outside of the image.
-        resample: Filter.
-    """
-
-    fill: tuple[int, int, int]
-    resample: Image.Resampling
+    fill: tuple[int, int, int]  # colour outside of the image
+    resample: Image.Resampling  # filter
 
 
 class Operation(NamedTuple):
-    """One operation.
+    """One operation."""
 
-    Attributes:
-        apply: Function (image, argument, context) to an image.
-        argument: Function from a magnitude, in [0, 10], to the argument.
-        signed: Whether the argument's sign, or for colours the side of 1 on
-            which their factor lies, is drawn, too.
-    """
-
-    apply: Callable[[Image.Image, float, Context], Image.Image]
-    argument: Callable[[float], float]
-    signed: bool = False
+    apply: Callable[[Image.Image, float, Context], Image.Image]  # function (image, argument, context) to an image
+    argument: Callable[[float], float]  # function from a magnitude, in [0, 10], to the argument
+    signed: bool = False  # draw the argument's sign too, or for colours the side of 1 of the factor
 
 
 def _nothing(magnitude: float) -> float:
@@ -344,18 +273,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 class RandAugment:
-    """A policy with its colours and filter.
-
-    Args:
-        policy: Its name, e.g. `"m7-mstd0.5-inc1"`.
-        fill: Colour outside of the image; timm's is the
-            data set's mean, rounded. Defaults to ImageNet's.
-        interpolation: `"bicubic"`, `"bilinear"` or `"random"`, one of both for
-            each operation. Defaults to `"bicubic"`.
-
-    Raises:
-        ValueError: For an unknown policy or interpolation.
-    """
+    """A policy with its colours and filter."""
 
     def __init__(self, policy: str, fill=(124, 116, 104), interpolation: str = "bicubic"):
         if interpolation not in _FILTERS:
@@ -365,12 +283,7 @@ class RandAugment:
         self.policy, self.fill, self._filters = parse_policy(policy), fill, _FILTERS[interpolation]
 
     def __call__(self, image: Image.Image, draw: np.random.Generator) -> Image.Image:
-        """Return the image after the operations drawn for it.
-
-        Args:
-            image: RGB.
-            draw: Random numbers.
-        """
+        """Return the image after the operations drawn for it."""
         for name, argument, resample in self.drawn(draw):
             image = OPERATIONS[name].apply(image, argument, Context(self.fill, resample))
         return image
@@ -390,13 +303,7 @@ class RandAugment:
 
 
 def argument(name: str, magnitude: float, negative: bool) -> float:
-    """Return an operation's argument.
-
-    Args:
-        name: One of `OPERATIONS`.
-        magnitude: In [0, 10].
-        negative: Whether the argument of a signed operation is below 0.
-    """
+    """Return an operation's argument."""
     operation = OPERATIONS[name]
     value = operation.argument(magnitude)
     return -value if negative and operation.signed else value

@@ -14,19 +14,7 @@ _RESIZED = 1000  # images at a time: all of them in float32 would be large
 
 
 class DeviceImages:
-    """All images of a data set on the device, and the batches drawn of them.
-
-    Args:
-        images: uint8 `(n, height, width, channels)`.
-        labels: Integers `(n,)`.
-        transform: Size and normalization. Its mean image is resized to the
-            size of the images.
-
-    Attributes:
-        smaller: The training images at other sizes, by height and width.
-        sample: Some training images, float32 and normalized, at the size that
-            the first epoch has.
-    """
+    """All images of a data set on the device, and the batches drawn of them."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, transform: Transform):
         self.smaller: dict[tuple[int, int], DeviceImages] = {}
@@ -48,18 +36,7 @@ class DeviceImages:
             self.variables.append(self._mean_image)
 
     def __call__(self, samples):
-        """Return a batch.
-
-        Args:
-            samples: int32 `(batch, 5)`: index of the image; row and column of
-                the crop's corner, may be negative; 1 to mirror the crop;
-                weight (unused here).
-
-        Returns:
-            float32 images `(batch, height, width, channels)` and int32 labels
-            `(batch,)`. Outside of an image, pixels are black, or with contrast
-            normalization 0 after it: the normalized image is padded.
-        """
+        """Return a batch."""
         index = samples[:, INDEX]
         rows = ops.arange(self.height, dtype="int32")[None, :] + samples[:, ROW, None]
         across = ops.arange(self.width, dtype="int32")[None, :]
@@ -88,12 +65,7 @@ class DeviceImages:
 
 
 def resized_by_area(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Return images resized by the mean over each new pixel's area; integers are rounded.
-
-    Args:
-        images: Array `(..., height, width, channels)`.
-        size: New height and width.
-    """
+    """Return images resized by the mean over each new pixel's area; integers are rounded."""
     rows, columns = (_area_weights(old, new) for old, new in zip(images.shape[-3:-1], size, strict=True))
     height, width, channels = images.shape[-3:]
     flat = images.reshape(-1, height, width * channels)
@@ -122,16 +94,7 @@ def _fixed(array, dtype, name):
 
 
 def normalized(images, transform: Transform):
-    """Return a batch as the network's input.
-
-    Args:
-        images: uint8 `(batch, height, width, channels)`; floats are taken as
-            normalized already.
-        transform: Its `scale`, `mean` and `std` count.
-
-    Returns:
-        float32 of the same shape.
-    """
+    """Return a batch as the network's input."""
     if keras.backend.standardize_dtype(images.dtype) != "uint8":
         return images
     x = ops.cast(images, "float32") * transform.scale

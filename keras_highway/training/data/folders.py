@@ -45,15 +45,7 @@ class FolderSource:
         self.class_names = tuple(names["train"])
 
     def _start(self, recipe: Recipe, transform: Transform, files: dict[str, tuple], classes: int) -> None:
-        """Note the images, after the recipe's hold-out and limits.
-
-        Args:
-            recipe: The recipe.
-            transform: Size and normalization of its images.
-            files: For `"train"` and `"val"` two arrays, arguments of `_read`
-                and labels, class after class.
-            classes: Number of classes.
-        """
+        """Note the images, after the recipe's hold-out and limits."""
         self._recipe, self._transform, self.classes = recipe, transform, classes
         if recipe.holdout_images is not None:
             images, labels = files["train"]
@@ -172,12 +164,7 @@ def reason_of(error: Exception) -> str:
 
 
 def class_names(folder: Path) -> list[str]:
-    """Return the names of a folder's classes, in order: its sub-folders, or Tiny ImageNet's list.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it has no classes, or a name that a result cannot hold.
-    """
+    """Return the names of a folder's classes, in order: its sub-folders, or Tiny ImageNet's list."""
     if not folder.is_dir():
         raise FileNotFoundError(
             f"No folder {folder}. This recipe needs DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg: pass --data DIR."
@@ -198,19 +185,7 @@ def check_several(names: Sequence[str], where: str) -> None:
 
 
 def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the images of classes, class after class, sorted by name.
-
-    Args:
-        folder: Parent of the classes' folders.
-        names: The classes.
-
-    Returns:
-        Paths and int64 labels.
-
-    Raises:
-        ValueError: If a class has no images, a name is not UTF-8, or Tiny
-            ImageNet's list of classes is not of its images.
-    """
+    """Return the images of classes, class after class, sorted by name."""
     paths, labels = [], []
     for label, (name, files) in enumerate(photographs_of(folder, names)):
         if not files:
@@ -232,12 +207,7 @@ def _thinned(files, count):
 
 
 class EncodedSource(FolderSource):
-    """A data set in memory as JPEGs, for tests and dry runs of recipes that need files.
-
-    Args:
-        recipe: The recipe. The images set the size of its transform.
-        data: The images.
-    """
+    """A data set in memory as JPEGs, for tests and dry runs of recipes that need files."""
 
     def __init__(self, recipe: Recipe, data: Dataset):
         transform = dataclasses.replace(TRANSFORMS[recipe.transform], size=data.x_train.shape[1:3])
@@ -255,11 +225,7 @@ def _encoded(images: np.ndarray) -> np.ndarray:
 
 
 class CentralCrop:
-    """The transform's resizing and central crop, as `load_image(..., upright=False)`; the seed is not used.
-
-    Args:
-        transform: Size and normalization.
-    """
+    """The transform's resizing and central crop, as `load_image(..., upright=False)`; the seed is not used."""
 
     def __init__(self, transform: Transform):
         self._transform = transform
@@ -288,18 +254,7 @@ class CentralCrop:
 
 
 def batches(data, decode: Callable, size: int, several: bool = False) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield batches of decoded images.
-
-    Args:
-        data: tf.data.Dataset of (encoded image, label, seed of shape (2,)).
-        decode: Function (encoded image, seed) to an image.
-        size: Images per batch.
-        several: Whether `decode` makes several images of one, for labels and
-            seeds with one more axis.
-
-    Yields:
-        Images as `decode` makes them, int32 labels, float32 weights of 1.
-    """
+    """Yield batches of decoded images."""
     tf = tensorflow()
     data = data.map(lambda encoded, label, seed: (decode(encoded, seed), label), num_parallel_calls=tf.data.AUTOTUNE)
     if several:

@@ -13,15 +13,10 @@ from keras_highway.training.recipe import Recipe
 
 
 class Shard(NamedTuple):
-    """The part of every global batch that a process computes: equal parts, in order.
+    """The part of every global batch that a process computes: equal parts, in order."""
 
-    Attributes:
-        index: Index of the part.
-        count: Number of parts.
-    """
-
-    index: int = 0
-    count: int = 1
+    index: int = 0  # index of the part
+    count: int = 1  # number of parts
 
     def of(self, batch: np.ndarray) -> np.ndarray:
         """Return the part of a global batch."""
@@ -42,16 +37,7 @@ def fingerprint_of(*parts: np.ndarray | str) -> str:
 
 
 class Source(Protocol):
-    """A source of batches, as the loop uses it.
-
-    Attributes:
-        images: Number of training images.
-        test_images: Number of test images.
-        classes: Number of classes.
-        fingerprint: Hash of the training and test data in their order; for
-            photographs of the labels only. A resumed run and all of its
-            processes must have the same.
-    """
+    """A source of batches, as the loop uses it."""
 
     images: int
     test_images: int
@@ -75,27 +61,14 @@ _ROUND = 256  # samples of an epoch are a multiple, as in timm's sampler, unless
 
 
 def epoch_samples(images: int, copies: int) -> int:
-    """Return the samples of an epoch.
-
-    Args:
-        images: Number of training images.
-        copies: Copies of an image in an epoch; 1 for no repeated augmentation.
-
-    Returns:
-        `images`; with several copies rounded down to a multiple of 256, as
-        timm's `RepeatAugSampler` does, unless there are fewer images.
-    """
+    """Return the samples of an epoch."""
     if copies == 1 or images < _ROUND:
         return images
     return images // _ROUND * _ROUND
 
 
 def runs(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where runs of equal samples begin, and how long they are.
-
-    Args:
-        samples: Integers, one axis, not empty.
-    """
+    """Return where runs of equal samples begin, and how long they are."""
     first = np.flatnonzero(np.concatenate([[True], samples[1:] != samples[:-1]]))
     return first, np.diff(first, append=len(samples))
 
@@ -106,13 +79,6 @@ def repeated(order: np.ndarray, copies: int) -> np.ndarray:
     An epoch has as many samples as without repetition, and sees one in `copies`
     images, others in the next epoch. A step has the same samples as a step of
     timm's `RepeatAugSampler` over all of its replicas.
-
-    Args:
-        order: Integers `(images,)`, an epoch's permutation of the images.
-        copies: Copies of an image in an epoch.
-
-    Returns:
-        Integers `(epoch_samples(images, copies),)`.
     """
     samples = epoch_samples(len(order), copies)
     return np.repeat(order[: -(-samples // copies)], copies)[:samples]
@@ -128,13 +94,6 @@ def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     proportion to their sizes; the last `count` of that order are held out. So
     every class loses the same share of its images, to one image, and a larger
     hold-out contains a smaller one.
-
-    Args:
-        labels: Integers `(images,)`, the class of every image.
-        count: Images to hold out.
-
-    Raises:
-        ValueError: If no image would be left to train on.
     """
     if count >= len(labels):
         raise ValueError(
@@ -159,18 +118,7 @@ SHARE, BLEND, TOP, BOTTOM, LEFT, RIGHT = range(6)
 
 
 def draw_row(recipe: Recipe, epoch: int, step: int, height: int, width: int) -> np.ndarray:
-    """Draw how a batch is mixed.
-
-    Args:
-        recipe: Its `mixup`, `cutmix` and seed count.
-        epoch: Epoch, from 0.
-        step: Step of the epoch, from 0.
-        height: Height of the images.
-        width: Width of the images.
-
-    Returns:
-        float32 `(6,)`, see above.
-    """
+    """Draw how a batch is mixed."""
     draw = np.random.default_rng((recipe.seed, epoch, step, 2))
     cut = draw.random() < 0.5 if recipe.mixup and recipe.cutmix else bool(recipe.cutmix)
     alpha = recipe.cutmix if cut else recipe.mixup
@@ -183,18 +131,7 @@ def draw_row(recipe: Recipe, epoch: int, step: int, height: int, width: int) -> 
 
 
 def cut_box(height: int, width: int, share: float, row: int, column: int) -> tuple[int, int, int, int]:
-    """Return CutMix's box, with `1 - share` of the image's area, cut off at the image's edges.
-
-    Args:
-        height: Height of the image.
-        width: Width of the image.
-        share: Share of the image that stays, in [0, 1].
-        row: Row of the box's centre.
-        column: Column of the box's centre.
-
-    Returns:
-        Top, bottom, left, right; bottom and right are outside.
-    """
+    """Return CutMix's box, with `1 - share` of the image's area, cut off at the image's edges."""
     side = math.sqrt(1.0 - share)
     h, w = int(height * side), int(width * side)
     rows = [min(max(edge, 0), height) for edge in (row - h // 2, row + (h + 1) // 2)]
@@ -203,14 +140,7 @@ def cut_box(height: int, width: int, share: float, row: int, column: int) -> tup
 
 
 def mixed(images, rows, distance: int):
-    """Return images mixed with their partners'.
-
-    Args:
-        images: float32 `(batch, height, width, channels)`; the batch is a
-            multiple of `2 * distance`.
-        rows: float32 `(batch, 6)`, of `draw_row`.
-        distance: Distance of the samples of a pair, see `Recipe.partner_distance`.
-    """
+    """Return images mixed with their partners'."""
     _, height, width, _ = images.shape
     others = partners(images, distance)
     row, column = ops.arange(height, dtype="float32")[:, None, None], ops.arange(width, dtype="float32")[:, None]
@@ -226,12 +156,7 @@ def partners(samples, distance: int):
 
 
 class MixedSource:
-    """A source whose training batches end with rows of `draw_row`.
-
-    Args:
-        source: The data.
-        recipe: The recipe.
-    """
+    """A source whose training batches end with rows of `draw_row`."""
 
     def __init__(self, source: Source, recipe: Recipe):
         self._source, self._recipe = source, recipe

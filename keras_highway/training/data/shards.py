@@ -34,12 +34,7 @@ class _Manifest(msgspec.Struct):
 
 
 def read_manifest(folder: Path) -> dict:
-    """Return the manifest of a folder of shards.
-
-    Raises:
-        FileNotFoundError: If there are no finished shards.
-        ValueError: If the manifest is not one of this package.
-    """
+    """Return the manifest of a folder of shards."""
     path = folder / SHARDS
     if not path.is_file():
         raise FileNotFoundError(
@@ -56,23 +51,7 @@ def read_manifest(folder: Path) -> dict:
 
 
 class Shards:
-    """The shards of a split, opened.
-
-    Args:
-        folder: The shards' folder.
-        split: `"train"` or `"val"`.
-        classes: Number of classes.
-
-    Attributes:
-        places: int64 `(images, 3)`: shard, offset and length, in the folder's
-            order.
-        labels: int64 `(images,)`.
-        names: Names of the images' files.
-
-    Raises:
-        FileNotFoundError: If a shard or the index is missing.
-        ValueError: If the index is not one of these shards.
-    """
+    """The shards of a split, opened."""
 
     def __init__(self, folder: Path, split: str, classes: int):
         index = folder / f"{split}.npz"
@@ -98,16 +77,7 @@ class Shards:
 
 
 class ShardSource(FolderSource):
-    """A folder of images in shards: the batches of `FolderSource` over that folder.
-
-    Args:
-        recipe: The recipe.
-        data_dir: The shards' folder.
-
-    Raises:
-        FileNotFoundError: If the shards are not finished, or one is missing.
-        ValueError: If an index and its shards differ.
-    """
+    """A folder of images in shards: the batches of `FolderSource` over that folder."""
 
     _REMEDY = "Copy it again: `python -m keras_highway.training.shards SHARDS --check` names all damaged files."
 
@@ -138,13 +108,7 @@ class ShardSource(FolderSource):
 def shard_test_set(
     folder: str | os.PathLike[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
 ) -> PhotographSet:
-    """Return the photographs of `val` in shards, in the order of their folder; arguments as `folder_test_set`'s.
-
-    Raises:
-        FileNotFoundError: If the shards are not finished, or one is missing.
-        ValueError: If an index and its shards differ, or the classes are not
-            the weights'.
-    """
+    """Return the photographs of `val` in shards, in the order of their folder; arguments as `folder_test_set`'s."""
     root = Path(folder)
     names = read_manifest(root)["classes"]
     labels = class_labels(str(root), names, classes, numbered, class_names)

@@ -101,14 +101,7 @@ def _dataset(name, data_dir):
 
 
 def open_source(recipe: Recipe, data_dir) -> Source:
-    """Return the source of a recipe's data.
-
-    Raises:
-        ValueError: If the folder is not a data set, or holds too few images
-            for a batch.
-        FileNotFoundError: If it is missing.
-        ImportError: If it needs a package that is not installed.
-    """
+    """Return the source of a recipe's data."""
     if recipe.data.startswith("tfds:"):
         from keras_highway.training.data.tfds import TfdsSource
 

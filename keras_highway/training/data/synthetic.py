@@ -18,14 +18,7 @@ _TRAIN, _TEST, _CLASSES = 200, 50, 10
 
 
 def synthetic_dataset(name: str) -> Dataset:
-    """Make 200 training and 50 test images of 10 classes: noise, with a bright patch at the class's own position.
-
-    Args:
-        name: `"synthetic_mnist"`, `"synthetic_cifar10"`, ...
-
-    Raises:
-        ValueError: For an unknown name.
-    """
+    """Make 200 training and 50 test images of 10 classes: noise, with a bright patch at the class's own position."""
     shape = _SHAPES.get(name.removeprefix(PREFIX))
     if shape is None:
         known = ", ".join(PREFIX + key for key in _SHAPES)

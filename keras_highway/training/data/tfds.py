@@ -22,16 +22,6 @@ class TfdsSource:
 
     Images are augmented as `FolderSource` does. They come in the order of the
     files through a shuffle buffer whose seed is (seed, epoch).
-
-    Args:
-        recipe: The recipe.
-        data_dir: Folder of TensorFlow Datasets, `None` for its default.
-
-    Raises:
-        ImportError: If tensorflow-datasets is not installed.
-        FileNotFoundError: If the set is not prepared.
-        ValueError: If it has no images and labels, or no test split; if
-            images cannot be held out of it.
     """
 
     def __init__(self, recipe: Recipe, data_dir):

@@ -10,13 +10,6 @@ class Engine:
 
     `train(batch)` takes a step on a host's part of a batch, `test(batch)` tests;
     both return the program's `sums` over the batch, on the device.
-
-    Args:
-        program: The program.
-        strategy: Places batches on the devices, and runs functions there.
-
-    Attributes:
-        jit_compile: Whether steps are compiled by XLA.
     """
 
     jit_compile = False

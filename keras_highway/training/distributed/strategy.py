@@ -28,14 +28,7 @@ _JAX_VARIABLE = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 
 
 class Strategy:
-    """One device.
-
-    Attributes:
-        name: Its name.
-        replicas: Number of copies of the network that compute together.
-        shard: The part of a global batch that this process computes.
-        jit_compile: Whether TensorFlow's steps are compiled by XLA.
-    """
+    """One device."""
 
     name = "none"
     replicas = 1
@@ -99,15 +92,7 @@ class Strategy:
         return number
 
     def check_same(self, fingerprint: str, what: str) -> None:
-        """Refuse processes with different data; every process must call it.
-
-        Args:
-            fingerprint: Hexadecimal digits, a hash of the data.
-            what: Name of the data in the error.
-
-        Raises:
-            ValueError: On all of them, if one has another fingerprint.
-        """
+        """Refuse processes with different data; every process must call it."""
         if self.shard.count == 1:
             return
         digits = [fingerprint[i : i + 3] for i in range(0, 15, 3)]  # sums of 12 bits each: 60 bits are compared
@@ -275,15 +260,7 @@ class JaxDataParallel(Strategy):
 
 
 def make_strategy(name: str) -> Strategy:
-    """Make a strategy; once in a process, and before anything else uses the devices.
-
-    Args:
-        name: `"none"`, `"mirrored"`, `"multiworker"`, `"jax"`, or `"auto"`:
-            several where the environment or the machine has several.
-
-    Raises:
-        ValueError: For an unknown name, or one of another backend.
-    """
+    """Make a strategy; once in a process, and before anything else uses the devices."""
     if name not in NAMES:
         hint = did_you_mean(name, NAMES)
         raise ValueError(f"Unknown strategy.{hint} Known: {', '.join(NAMES)}. Received: strategy={name!r}")
@@ -318,12 +295,7 @@ def _automatic() -> str:
 
 
 def _tf_cluster() -> dict | None:
-    """Return the index of this process in TF_CONFIG, counted as TensorFlow does, or `None` without one.
-
-    Raises:
-        ValueError: If it is not such a configuration, or names tasks that do
-            not train, such as parameter servers.
-    """
+    """Return the index of this process in TF_CONFIG, counted as TensorFlow does, or `None` without one."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)

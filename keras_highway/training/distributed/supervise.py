@@ -135,16 +135,7 @@ def _start(args, hosts, gpus) -> list[subprocess.Popen]:
 
 
 def gpu_each(workers: int, visible: str | None) -> list[str]:
-    """Return the visible GPU of each process of this machine.
-
-    Args:
-        workers: Number of processes.
-        visible: The GPUs that the machine's programs may use, e.g. `"4,5"`,
-            or `None` for all that `nvidia-smi` lists.
-
-    Raises:
-        ValueError: If there are fewer.
-    """
+    """Return the visible GPU of each process of this machine."""
     if visible is None:
         names = [str(i) for i in range(count_gpus())]
         available = f"nvidia-smi lists {len(names)}; if there are more, name them: {_GPUS}=0,1,..."
@@ -166,12 +157,7 @@ def count_gpus() -> int:
 
 
 def worker_environment(addresses: list[str], rank: int) -> dict[str, str]:
-    """Return the environment variables by which a worker finds the others.
-
-    Args:
-        addresses: `host:port` of every worker; the first is the chief.
-        rank: Index of the worker.
-    """
+    """Return the environment variables by which a worker finds the others."""
     if len(addresses) == 1:
         return {}
     return {  # for both backends
