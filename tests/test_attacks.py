@@ -285,7 +285,7 @@ def test_arrays_declare_what_the_file_holds(tmp_path):
 def test_other_arrays_are_not_read(tmp_path):
     npz(tmp_path / "mnist.npz", HUGE, name="other", **GOOD)
     assert load_dataset("mnist", tmp_path).x_test.shape == (2, 28, 28, 1)
-    with pytest.raises(ValueError, match="declares an array"):
+    with pytest.raises(ValueError, match=r"mnist\.npz"):
         read_npz(tmp_path / "mnist.npz")
 
 

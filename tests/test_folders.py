@@ -133,10 +133,10 @@ def test_names_of_classes_that_no_result_may_have_are_refused_before_training(im
     for split in ("train", "val"):
         (images / split / "dog").rename(images / split / "d\ng")
     recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2, transform="cifar10", overrides=SMALL)
-    with pytest.raises(ValueError, match=r"Rename a sub-folder of .*train: .*printable"):
+    with pytest.raises(ValueError, match=r"train needs .*printable"):
         loop.train(recipe, images, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ValueError, match="Rename a sub-folder"):
+    with pytest.raises(ValueError, match="printable"):
         shards.write(images, tmp_path / "shards")
     assert not (tmp_path / "shards").exists()
 

@@ -120,8 +120,7 @@ def is_text(text: str) -> bool:
 def json_text(value: Any, ensure_ascii: bool = True) -> str:
     """Return indented JSON that any program reads (RFC 8259).
 
-    Python's own `NaN` and `Infinity` are refused by most others, and by
-    `parse_json`.
+    Most others refuse Python's own `NaN` and `Infinity`.
     """
     try:
         return json.dumps(value, indent=2, ensure_ascii=ensure_ascii, allow_nan=False)

@@ -5,6 +5,7 @@ import importlib
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,6 @@ import numpy as np
 
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_npz
-from keras_highway._support.schema import CLASS_NAME, Items
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.transforms import CLASSES
 
@@ -59,7 +59,6 @@ OWN_CLASSES = {
 SHARDS = "shards.json"  # the manifest of shards
 _TFDS_VARIABLE = "TFDS_DATA_DIR"
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test", "classes")
-_MOST_CLASSES = 100_000
 _SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
 
 
@@ -138,11 +137,11 @@ def _from_npz(name: str, path: Path) -> Dataset:
         labels = {split: _labels(arrays[f"y_{split}"]) for split in images}
         classes = CLASSES[name]
         if "classes" in arrays:
-            names = arrays["classes"].reshape(-1)[: _MOST_CLASSES + 1]
+            names = arrays["classes"].reshape(-1)
             if names.dtype.kind == "S":  # as in the archives, read as bytes
                 names = np.char.decode(names, "utf-8")
             classes = tuple(map(str, names))
-            Items(CLASS_NAME, 1, _MOST_CLASSES).check(classes, "classes")
+            check_class_names(classes, "classes")
         for split, values in labels.items():
             if (
                 len(values) != len(images[split])
@@ -158,6 +157,12 @@ def _from_npz(name: str, path: Path) -> Dataset:
             f"{_SHAPES[name]}), y_train and y_test. Received: {error}"
         ) from error
     return Dataset(images["train"], labels["train"], images["test"], labels["test"], classes)
+
+
+def check_class_names(names: Sequence[str], where: str) -> None:
+    """Raise a ValueError for names that a result could not hold at the end of a run."""
+    if strange := [name for name in names if len(name) > 255 or not name.isprintable()]:
+        raise ValueError(f"{where} needs short, printable names of classes. Received: {strange[0][:255]!r}")
 
 
 def _images(x: np.ndarray, name: str) -> np.ndarray:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_bounded
-from keras_highway._support.schema import read_json
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from keras_highway.data.images import EncodedImage, ImageError, load_image
 from keras_highway.data.transforms import Transform, imagenet_classes
@@ -171,6 +172,9 @@ def _annotated(folder: Path) -> dict[str, str]:
 
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
 _VALIDATION_IMAGES = 50_000
+_RealLabels = Annotated[
+    list[list[Annotated[int, Meta(ge=0, le=999)]]], Meta(min_length=_VALIDATION_IMAGES, max_length=_VALIDATION_IMAGES)
+]
 
 
 class Photograph(NamedTuple):
@@ -294,11 +298,12 @@ def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:
 
 def read_real_labels(path: str | os.PathLike[str]) -> list[list[int]]:
     """Read ImageNet's reassessed labels [Beyer et al. 2020], `real.json`: a list of classes per validation image."""
-    labels = read_json(path)
-    rows = labels if isinstance(labels, list) and len(labels) == _VALIDATION_IMAGES else [None]
-    if not all(isinstance(row, list) and all(isinstance(k, int) and 0 <= k < 1000 for k in row) for row in rows):
-        raise ValueError(f"{path} must be a list of {_VALIDATION_IMAGES} lists of class numbers from 0 to 999.")
-    return labels
+    try:
+        return msgspec.json.decode(read_bounded(path), type=_RealLabels)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} must be a list of {_VALIDATION_IMAGES} lists of class numbers from 0 to 999. {error}"
+        ) from error
 
 
 def real_labels_of(name: str, labels: list[list[int]]) -> list[int]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from keras_highway._support.schema import Fields, Items, Number, Text, parse_json
 from keras_highway._support.terminal import is_text
 
 VOCABULARY = "vocabulary.json"  # next to the weights
@@ -27,13 +27,6 @@ _PAD, _START, _END, _UNKNOWN = range(4)
 LONGEST = 65
 _LONGEST_WORD = 5_000  # an address or an encoded picture may stand in a text
 LONGEST_SPELLING = 1_000
-_SCHEMA = Fields(
-    {
-        "words": Items(Text(_LONGEST_WORD, printable=False), 2, 5_000_000),
-        "characters": Items(Text(10, printable=False)),
-        "word_length": Number(1, LONGEST_SPELLING, whole=True),
-    }
-)
 
 
 class Strange(NamedTuple):
@@ -72,7 +65,6 @@ class Vocabulary:
                 self.words[:2] == (UNKNOWN, END_OF_SENTENCE) and len(set(self.words)) == len(self.words),
                 f"`words` must be {UNKNOWN!r}, {END_OF_SENTENCE!r} and then others, each once",
             ),
-            # Else its file could not be read.
             (longest <= _LONGEST_WORD, f"A word has at most {_LONGEST_WORD:,} characters, not {longest:,}"),
             (
                 self.characters[: len(_MARKS)] == _MARKS and len(set(singles)) == len(singles),
@@ -201,9 +193,8 @@ class Vocabulary:
                 of an impossible size.
         """
         try:
-            values = parse_json(text, "it", _SCHEMA)
-            return cls(tuple(values["words"]), tuple(values["characters"]), values["word_length"])
-        except ValueError as error:
+            return msgspec.json.decode(text, type=cls)
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"This is not a vocabulary: {error}") from error
 
     @cached_property

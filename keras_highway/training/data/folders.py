@@ -10,6 +10,7 @@ import numpy as np
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.terminal import is_text, visible
 from keras_highway.data import Dataset
+from keras_highway.data.datasets import check_class_names
 from keras_highway.data.images import NAMELESS, ImageError
 from keras_highway.data.photographs import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.transforms import TRANSFORMS, Transform
@@ -172,9 +173,7 @@ def class_names(folder: Path) -> list[str]:
     names = classes_in(folder)
     if not names:
         raise ValueError(f"{folder} has no sub-folders; it needs one per class.")
-    for name in names:  # now: a result could not hold it at the end of the run
-        if len(name) > 255 or not name.isprintable():
-            raise ValueError(f"Rename a sub-folder of {folder}: it needs a short, printable name. Received: {name!r}")
+    check_class_names(names, str(folder))
     return names
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_highway._support.backend import tensorflow
-from keras_highway._support.schema import CLASS_NAME, Items
+from keras_highway.data.datasets import check_class_names
 from keras_highway.data.photographs import check_features, encoded_rows, labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
@@ -48,7 +48,7 @@ class TfdsSource:
         facts = (str(info.full_name), self.images, self.test_images, *self._tested, files)
         self.fingerprint = fingerprint_of(repr(facts))
         self.class_names = tuple(getattr(label, "names", None) or ())
-        Items(CLASS_NAME).check(self.class_names, f"{recipe.data}: the names of its classes")
+        check_class_names(self.class_names, recipe.data)
 
     def on_device(self) -> None:
         """Batches carry their own images."""
