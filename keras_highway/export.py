@@ -25,7 +25,7 @@ from keras_highway.models.char_lm import word_part
 from keras_highway.models.transfer import cloned_without_compiling, without_updates
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
-from keras_highway.weights.load import from_json_values, trimmed
+from keras_highway.weights.load import trimmed
 from keras_highway.weights.sources import resolve
 
 TOLERANCE = 1e-4
@@ -68,7 +68,7 @@ def load_exportable(weights: str, logits: bool = False, any_size: bool = False) 
         return Exportable(word_part(lm.network), spec, samples, "words of its vocabulary and words never seen")
     size = {}
     if spec is not None:
-        spec = override(spec, **from_json_values(file.info.overrides))
+        spec = override(spec, **file.info.overrides)
         size = {"input_shape": in_format((None, None, spec.input_shape[-1]))} if any_size else {}
     return Exportable(model_of(file, classifier_activation=activation, **size), spec)
 

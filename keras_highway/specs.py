@@ -8,9 +8,11 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from keras_highway._support.schema import checked_size, coerced
+from msgspec import Meta
+
+from keras_highway._support.schema import coerced
 from keras_highway.gating import (
     carry_gate_bias,
     check_gate_rank,
@@ -20,6 +22,9 @@ from keras_highway.gating import (
     get_gating,
 )
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
+
+Size = Annotated[int, Meta(ge=1)]
+Sizes = Annotated[tuple[Size, ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +40,7 @@ class NetSpec:
     # may be a transition; in fully connected nets by all layers; without batch normalization, whose moving averages
     # would fit no block
     gate: str = "same"
-    gate_rank: int | None = None  # rank of low-rank gates
+    gate_rank: Size | None = None  # rank of low-rank gates
     skip_dtype: str = "float32"  # dtype of the skip stream and the mix
     stochastic_depth: float = 0.0  # rate of the last block; it grows linearly from 0 at the first
     # whether in training a block keeps only its input for the gradient and computes its inside again, see
@@ -43,7 +48,7 @@ class NetSpec:
     remat: bool = False
     input_shape: tuple[int, ...] = (32, 32, 3)  # default input, (height, width, channels)
     min_size: int = 32  # smallest height and width
-    classes: int = 10  # default number of classes
+    classes: Size = 10  # default number of classes
     source: str = ""  # where the architecture is published, and what was chosen here
     recipe: str = ""  # name of the recipe that trains it, or `""`
     published_parameters: int | None = None  # the exact count of the published architecture where that is known in full
@@ -71,19 +76,19 @@ class NetSpec:
 class ConvNetSpec(NetSpec):
     """Stem, stages of residual-style blocks, head: the ImageNet and the CIFAR 110-layer nets."""
 
-    block: str  # `"basic"` or `"bottleneck"`
-    blocks: tuple[int, ...]  # blocks of each stage
+    block: Literal["basic", "bottleneck"]
+    blocks: Sizes  # blocks of each stage
     # width of each stage: filters of a basic block, inner channels of a bottleneck (whose output has `4 * width`)
-    widths: tuple[int, ...]
-    stem: str = "imagenet"  # `"imagenet"` (7x7/2 and 3x3/2 max-pool) or `"cifar"` (3x3)
-    stem_width: int = 64  # channels of the stem
-    neck_width: int | None = None  # channels of a 3x3 convolution after the last stage, or `None`
+    widths: Sizes
+    stem: Literal["imagenet", "cifar"] = "imagenet"  # `"imagenet"` (7x7/2 and 3x3/2 max-pool) or `"cifar"` (3x3)
+    stem_width: Size = 64  # channels of the stem
+    neck_width: Size | None = None  # channels of a 3x3 convolution after the last stage, or `None`
     post_activation: bool = False  # ReLU after the mix
     final_relu: bool = False  # ReLU at the end of the transform
     zero_init: bool = False  # the transform starts at zero ("zeroBN")
     batch_norm: bool = True  # whether convolutions are followed by batch normalization
-    projection: str = "B"  # `"A"` or `"B"`
-    kernel_init: str = "fan_out"  # `"fan_in"` or `"fan_out"`: He-normal initialization by
+    projection: Literal["A", "B"] = "B"
+    kernel_init: Literal["fan_in", "fan_out"] = "fan_out"  # of He-normal initialization
     # whether the blocks of a stage that do not change the shape share the kernels of their transforms [Liao and
     # Poggio 2016]; batch normalization stays each block's own
     shared_transforms: bool = False
@@ -128,10 +133,10 @@ class ConvStackSpec(NetSpec):
     """The convolutional highway nets of [TVDN]: no normalization, stages of `HighwayConv2D`."""
 
     stages: tuple[ConvStage, ...]  # the stages
-    neck_width: int | None = None  # channels of a 1x1 convolution with ReLU after the last stage, or `None`
-    head_pool: str = "avg"  # `"flatten"`, `"avg"` or `"max"` (global) before the classifier
+    neck_width: Size | None = None  # channels of a 1x1 convolution with ReLU after the last stage, or `None`
+    head_pool: Literal["flatten", "avg", "max"] = "avg"  # before the classifier, global
     # units of a fully connected layer with ReLU between that and the classifier, or `None`
-    hidden_units: int | None = None
+    hidden_units: Size | None = None
     head_dropout: float = 0.0  # rate before the classifier
     dropout_scale: float = 1.0  # factor in (0, 1] on all dropout rates: recipes of fewer epochs need less
     # standard deviation of the first convolution's normal initialization; `None` for He's (by fan-in), like the
@@ -150,8 +155,8 @@ class ConvStackSpec(NetSpec):
 class DenseStackSpec(NetSpec):
     """Fully connected nets of [TVDN, 3.1]: a plain layer, `depth - 1` highway layers, a classifier."""
 
-    depth: int  # layers without the classifier
-    units: int = 50  # width of all of them
+    depth: Size  # layers without the classifier
+    units: Size = 50  # width of all of them
     activation: str = "relu"  # of all of them
     head_dropout: float = 0.0  # rate before the classifier
     # whether the highway layers are one `HighwayDenseStack`, for nets too deep for a graph of layers; their weights
@@ -176,21 +181,21 @@ class CharLMSpec(NetSpec):
     `classes` the number of words.
     """
 
-    kernels: tuple[int, ...]  # widths of the convolutions over characters
-    filters: tuple[int, ...]  # number of filters of each
-    characters: int = 51  # number of characters with their marks
-    char_units: int = 15  # size of a character's embedding
+    kernels: Sizes  # widths of the convolutions over characters
+    filters: Sizes  # number of filters of each
+    characters: Size = 51  # number of characters with their marks
+    char_units: Size = 15  # size of a character's embedding
     highways: int = 2  # number of highway layers on a word's vector; may be 0
-    units: int = 650  # size of an LSTM's state
-    lstms: int = 2  # number of LSTMs
+    units: Size = 650  # size of an LSTM's state
+    lstms: Size = 2  # number of LSTMs
     dropout: float = 0.5  # rate between the LSTMs and before the softmax
-    streams: int = 20  # parallel streams of text, the batch in training
+    streams: Size = 20  # parallel streams of text, the batch in training
     # all parameters start uniformly up to so far from zero (the biases of gates: from the gate bias)
     init_range: float = 0.05
     hierarchical: bool = False  # whether the softmax is in two steps, for large vocabularies, see `HierarchicalSoftmax`
     input_shape: tuple[int, ...] = (21,)
     min_size: int = 1
-    classes: int = 10_000
+    classes: Size = 10_000
     # test perplexity on the Penn Treebank as the source writes it, `""` where it does not
     published_perplexity: str = ""
 
@@ -207,17 +212,6 @@ class CharLMSpec(NetSpec):
 
 BY_DEPTH = "by_depth"
 SpecT = TypeVar("SpecT", bound=NetSpec)
-_POSITIVE = (
-    *("blocks", "widths", "stem_width", "neck_width", "depth", "units", "classes", "gate_rank", "filters"),
-    *("hidden_units", "kernels", "characters", "char_units", "lstms", "streams"),
-)
-_CHOICES = {
-    "block": ("basic", "bottleneck"),
-    "stem": ("imagenet", "cifar"),
-    "projection": ("A", "B"),
-    "kernel_init": ("fan_in", "fan_out"),
-    "head_pool": ("flatten", "avg", "max"),
-}
 
 
 def override(spec: SpecT, **changes: Any) -> SpecT:
@@ -234,15 +228,6 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
 
 def check(spec: NetSpec) -> None:
     """Raise a ValueError where a field of a spec has an impossible value."""
-    for f in dataclasses.fields(spec):
-        value = getattr(spec, f.name)
-        if f.name in _POSITIVE and value is not None:
-            for size in value if isinstance(value, tuple) else (value,):
-                checked_size(size, f.name)
-            if value == ():
-                raise ValueError(f"`{f.name}` must not be empty. Received: {f.name}=()")
-        if f.name in _CHOICES and value not in _CHOICES[f.name]:
-            raise ValueError(f"`{f.name}` must be one of {_CHOICES[f.name]}. Received: {f.name}={value!r}")
     by_depth = spec.gate_bias == BY_DEPTH and spec.layers_deep is not None
     if not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)):
         raise ValueError(

@@ -122,7 +122,7 @@ def test_spec_overrides():
         ({"gating": "ful"}, "Did you mean 'full'"),
         ({"gate_bias": float("nan")}, "must be a finite number or 'by_depth'"),
         ({"gate_bias": "low"}, "must be a finite number or"),
-        ({"widths": (4, 4, -4, 4)}, "must be a positive integer"),
+        ({"widths": (4, 4, -4, 4)}, "`widths`: Expected"),
         ({"widths": (4, 4, 4)}, "one number per stage"),
         ({"input_shape": (31, 40, 3)}, "at least 32x32"),
         ({"input_shape": (32, 32)}, "three numbers"),
@@ -734,5 +734,5 @@ def test_numbers_of_numpy_are_numbers():
     model = kh.create_model("highway20", weights=None, **fields)
     block = model.get_layer("stage3_block3")
     assert (block.remat, block.gate_bias, block.stochastic_depth, block.gate_rank) == (True, -1.0, 0.25, 2)
-    with pytest.raises(ValueError, match="`gate_rank` must be of type int"):
+    with pytest.raises(ValueError, match="`gate_rank`: Expected `int"):
         kh.create_model("highway20", weights=None, gate="low_rank", gate_rank=np.timedelta64(2))

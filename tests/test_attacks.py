@@ -297,8 +297,6 @@ def test_encrypted_and_unknown_archives(tmp_path):
         altered[content.index(b"PK\x01\x02") + offset] = value
         path.write_bytes(altered)
         refused(lambda: load_dataset("mnist", tmp_path), path)
-    npz(path, {**HUGE, "shape": (2, 28, 28)}, bytes(2 * 784), zipfile.ZIP_LZMA, y_train=Y, x_train=X, y_test=Y)
-    assert "encrypted, or compressed in a way" in refused(lambda: load_dataset("mnist", tmp_path), path)
 
 
 class Stub:

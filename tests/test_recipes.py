@@ -113,7 +113,7 @@ PHOTOGRAPHS, RESNET = RECIPES["highway50_imagenette"], RECIPES["resnet110"]
         (BASE, "epochs=3.5", "`epochs`: .*int"),
         (BASE, "epochs=-1", "`epochs`: .*>= 1"),
         (BASE, "flip=1", "`flip`: .*bool"),
-        (BASE, "schedule=cosin", "`schedule`: must be one of.*Did you mean 'cosine'"),
+        (BASE, "schedule=cosin", "`schedule` must be one of.*Did you mean 'cosine'"),
         (BASE, "variant=highway51", "Did you mean 'highway50'"),
         (BASE, "transform=cifr10", "Did you mean 'cifar10'"),
         (BASE, "crop_padding=-1", "`crop_padding`"),
@@ -143,7 +143,7 @@ PHOTOGRAPHS, RESNET = RECIPES["highway50_imagenette"], RECIPES["resnet110"]
         (LM, "clip_norm=1e999", "`clip_norm`.*inf"),
         (LM, "net.dropout=1e999", "`dropout` in .*dropout=inf"),
         (LM, "name=", "`name`"),
-        (LM, "precision=half", "`precision`: must be one of float32"),
+        (LM, "precision=half", "`precision` must be one of float32"),
         (LM, "micro_batches=2", "Unknown field of recipe 'charlm_small_full'"),
         (LM, "task=2", "Unknown field"),
         # fields that contradict each other

@@ -3,10 +3,10 @@
 import argparse
 import ast
 import dataclasses
-import math
-import types
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+import re
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
+import msgspec
 import numpy as np
 
 from keras_highway._support.terminal import did_you_mean
@@ -15,78 +15,30 @@ RowT = TypeVar("RowT")
 
 
 def coerced(row: RowT, what: str, **changes: Any) -> RowT:
-    """Return a dataclass with changed fields, after a check of their names and types."""
-    annotations = get_type_hints(type(row))
-    hints = {f.name: annotations[f.name] for f in dataclasses.fields(cast(Any, row))}
-    clean = {}
+    """Return a dataclass with changed fields, after a check of names, types and ranges."""
+    values = {f.name: getattr(row, f.name) for f in dataclasses.fields(cast(Any, row))}
     for name, value in changes.items():
-        if name not in hints:
-            hint = did_you_mean(name, hints)
+        if name not in values:
+            hint = did_you_mean(name, values)
             raise ValueError(
-                f"Unknown field of {what}.{hint} Its fields are {', '.join(hints)}. Received: {name}={value!r}"
+                f"Unknown field of {what}.{hint} Its fields are {', '.join(values)}. Received: {name}={value!r}"
             )
-        clean[name] = _coerce(name, _plain(value), hints[name])
-    return dataclasses.replace(row, **clean)
-
-
-def check_finite(row: Any) -> None:
-    """Raise a ValueError if a number in a dataclass or its tuples is not finite."""
-    for field in dataclasses.fields(row):
-        value = getattr(row, field.name)
-        if not _is_finite(value):
-            raise ValueError(f"`{field.name}` must be a finite number. Received: {field.name}={value!r}")
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_finite, value))
-    return not isinstance(value, float) or math.isfinite(value)
+        values[name] = _plain(value)
+    try:
+        return msgspec.convert(values, type(row))
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$.")
+        name = re.split(r"\W", path)[0]
+        known = [str(word) for word in get_args(get_type_hints(type(row))[name]) if isinstance(word, str)]
+        text = f" must be one of {', '.join(known)}.{did_you_mean(values[name], known)}" if known else f": {text}."
+        raise ValueError(f"`{name}`{text} Received: {name}={values[name]!r}") from None
 
 
 def _plain(value: Any) -> Any:
     """Convert NumPy's numbers to Python's, in lists and tuples too."""
-    if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
-    is_number = isinstance(value, np.bool_ | np.integer | np.floating) and not isinstance(value, np.timedelta64)
-    return value.item() if is_number else value
-
-
-def _fits_items(values, hints) -> bool:
-    """Whether the items of a tuple are numbers, texts or tuples of these as annotated; others are not looked at."""
-    if len(hints) == 2 and hints[1] is Ellipsis:
-        hints = (hints[0],) * len(values)
-    if hints and len(values) != len(hints):
-        return False
-    return all(_fits(value, hint) for value, hint in zip(values, hints, strict=False))
-
-
-def _fits(value, hint) -> bool:
-    if get_origin(hint) is tuple:
-        return isinstance(value, (list, tuple)) and _fits_items(value, get_args(hint))
-    if hint not in (int, float, str):
-        return True
-    kinds = (int, float) if hint is float else (hint,)
-    return isinstance(value, kinds) and not isinstance(value, bool)
-
-
-def _coerce(name, value, hint):
-    """Accept a value for a field; the message names what was expected."""
-    options = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
-    for option in options:
-        origin = get_origin(option) or option
-        if origin is tuple and isinstance(value, (list, tuple)):
-            if _fits_items(value, get_args(option)):
-                return tuple(value)
-            continue
-        if origin is float and isinstance(value, int) and not isinstance(value, bool):
-            try:
-                return float(value)
-            except OverflowError:
-                break
-        if isinstance(value, origin) and not (isinstance(value, bool) and origin is not bool):
-            return value
-    expected = " or ".join(str(o) if get_args(o) else getattr(o, "__name__", str(o)) for o in options)
-    raise ValueError(f"`{name}` must be of type {expected}. Received: {name}={value!r} ({type(value).__name__})")
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) and not isinstance(value, np.timedelta64) else value
 
 
 def is_whole(number: Any) -> bool:

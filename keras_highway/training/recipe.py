@@ -5,13 +5,11 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
-import msgspec
-import numpy as np
 from msgspec import Meta
 
-from keras_highway._support.schema import parse_setting
+from keras_highway._support.schema import coerced, parse_setting
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import TRANSFORMS
@@ -421,7 +419,7 @@ _LANGUAGE_RULES: tuple[_Rule, ...] = (
 
 def _check(recipe: Any, variants: Mapping[str, Any], rules: tuple[_Rule, ...]) -> None:
     """Raise a ValueError for a wrong type, range or variant, or a contradiction."""
-    _convert(recipe, {})
+    coerced(recipe, "")
     if recipe.variant not in variants:
         hint = did_you_mean(recipe.variant, variants)
         raise ValueError(f"`variant` must be one of {', '.join(variants)}.{hint} Received: variant={recipe.variant!r}")
@@ -433,30 +431,9 @@ def _check(recipe: Any, variants: Mapping[str, Any], rules: tuple[_Rule, ...]) -
             raise ValueError(f"{message}{hint} Received: {received}")
 
 
-def _convert(recipe: RecipeT, changes: dict[str, Any]) -> RecipeT:
-    """Return a recipe with changes, after a check of names, types and ranges."""
-    values = {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)}
-    for name, value in changes.items():
-        if name not in values:
-            hint = did_you_mean(name, values)
-            raise ValueError(
-                f"Unknown field of recipe {recipe.name!r}.{hint} Its fields are {', '.join(values)}. Received: "
-                f"{name}={value!r}"
-            )
-        values[name] = value.item() if isinstance(value, np.generic) else value
-    try:
-        return msgspec.convert(values, type(recipe))
-    except msgspec.ValidationError as error:
-        text, _, path = str(error).partition(" - at `$.")
-        name = re.split(r"\W", path)[0]
-        known = [str(word) for word in get_args(get_type_hints(type(recipe))[name]) if isinstance(word, str)]
-        text = f"must be one of {', '.join(known)}.{did_you_mean(values[name], known)}" if known else f"{text}."
-        raise ValueError(f"`{name}`: {text} Received: {name}={values[name]!r}") from None
-
-
 def changed(recipe: RecipeT, **changes) -> RecipeT:
     """Return the recipe with some fields changed, checked."""
-    new = _convert(recipe, changes)
+    new = coerced(recipe, f"recipe {recipe.name!r}", **changes)
     new.check()
     return new
 
@@ -475,7 +452,7 @@ def with_settings(recipe: RecipeT, settings: list[str]) -> RecipeT:
             changes[name] = value
     if overrides != dict(recipe.overrides):
         changes["overrides"] = tuple(overrides.items())
-    new = _convert(recipe, changes)
+    new = coerced(recipe, f"recipe {recipe.name!r}", **changes)
     if isinstance(new, Recipe) and "transform" in changes and not sized and new.other_shape:  # the row's own
         new = dataclasses.replace(new, overrides=tuple(p for p in new.overrides if p[0] != "input_shape"))
     new.check()

@@ -18,7 +18,7 @@ from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabula
 from keras_highway.layers import Preprocessing
 from keras_highway.models.builder import TOP, build, in_format
 from keras_highway.models.char_lm import build_char_lm
-from keras_highway.specs import CharLMSpec, ConvStage, DenseStackSpec, NetSpec, coerced, override, to_dict
+from keras_highway.specs import CharLMSpec, DenseStackSpec, NetSpec, override, to_dict
 from keras_highway.variants import ALL_VARIANTS, LM_VARIANTS
 from keras_highway.weights.files import assign, check_finite
 from keras_highway.weights.info import UncheckedWeights, WeightFileError
@@ -39,17 +39,6 @@ SIZES = ("classes", "characters", "input_shape")  # fields of the spec that foll
 
 class FreshHead(Notice):
     """Weights were loaded for another number of classes than theirs: the body is trained, the classifier is random."""
-
-
-def from_json_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return overrides that were JSON values as `specs.override` takes them: `stages` of lists are stages."""
-    values = dict(overrides)
-    if isinstance(values.get("stages"), list | tuple):
-        values["stages"] = tuple(
-            stage if isinstance(stage, ConvStage) else coerced(ConvStage(highways=()), "a stage", **stage)
-            for stage in values["stages"]
-        )
-    return values
 
 
 def to_json_values(spec: NetSpec, row: NetSpec) -> dict[str, Any]:
@@ -81,7 +70,7 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
             raise ValueError(f"unknown field {unknown[0]!r}")
         if isinstance(row, CharLMSpec):
             return form_of_words(variant, stated)
-        spec = override(row, **from_json_values(stated))
+        spec = override(row, **stated)
         needed = Counter(tuple(w.shape) for w in without_values(lambda: build(spec, classes=file.classes).weights))
     except Exception as error:  # of sizes that make no network Keras raises nearly anything
         raise WeightFileError(f"{file.path} names overrides of {variant!r} that make no network: {error}") from error
@@ -96,7 +85,7 @@ def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) 
     if file is None:
         return {}
     form_of(file, variant)  # before anything of a size that a file states is built
-    own = from_json_values(file.info.overrides)
+    own = dict(file.info.overrides)
     sized = variant not in LM_VARIANTS or all(passed.get(name) is not None for name in SIZES)
     if not sized and file.info.vocabulary and file.path.with_name(VOCABULARY).is_file():
         own |= vocabulary_of(file, variant).sizes

@@ -37,7 +37,7 @@ from keras_highway.weights.info import (
     read_row,
     to_json,
 )
-from keras_highway.weights.load import from_json_values, to_json_values, trimmed
+from keras_highway.weights.load import to_json_values, trimmed
 from keras_highway.weights.publish import publish
 
 _HEAD = "head"
@@ -275,7 +275,7 @@ def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] 
     row = get_spec(info.variant)
     if row.task is not IMAGES:
         raise ValueError(f"Variant {row.name!r} is a language model: save it with keras_highway.CharLM.save.")
-    spec = override(row, **from_json_values(info.overrides if overrides is None else overrides))
+    spec = override(row, **(info.overrides if overrides is None else overrides))
     spec = dataclasses.replace(spec, classes=row.classes)  # one class per name
     shape = image_shape(model)
     spec = spec if None in shape else override(spec, input_shape=shape)

@@ -27,7 +27,7 @@ from keras_highway.tasks import IMAGES, LANGUAGE, Task, value_of_file
 from keras_highway.weights.card import CORPORA, classes_of
 from keras_highway.weights.describe import image_shape
 from keras_highway.weights.info import WeightsInfo
-from keras_highway.weights.load import from_json_values, stated_overrides
+from keras_highway.weights.load import stated_overrides
 from keras_highway.weights.registry import language_row
 from keras_highway.weights.sources import resolve
 
@@ -108,7 +108,7 @@ class ClassifierWeights(TaskWeights):
 
     def with_softmax(self) -> keras.Model:
         """Return a network that gives probabilities, with random weights: the one in Keras's `config.json`."""
-        form = dict(from_json_values(self.row.overrides))
+        form = dict(self.row.overrides)
         form.pop("input_shape", None)  # the inputs have it
         shape = image_shape(self.network)
         with channels_last():  # as the card has it

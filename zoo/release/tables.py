@@ -26,7 +26,6 @@ from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS, task_of_variant
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo, format_epochs
-from keras_highway.weights.load import from_json_values
 from keras_highway.weights.registry import COLUMNS, RESULTS, WEIGHTS, list_weights, of_row
 from training import analysis_tables, search
 from zoo.release import claims, results, studies
@@ -242,7 +241,7 @@ def _row(row: WeightsInfo, speed) -> dict[str, Any]:
 
 def _cost(row: WeightsInfo) -> StageCost:
     """Return the cost of weights: size, classes, overrides of the variant and removed blocks."""
-    spec = override(VARIANTS[row.variant], **from_json_values(row.overrides))
+    spec = override(VARIANTS[row.variant], **row.overrides)
     return cost_of(spec, _size(row), len(row.classes) or None, row.removed)
 
 
