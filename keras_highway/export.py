@@ -126,9 +126,8 @@ def export(
                 raise ValueError(f"The exported network {problem}. Nothing was written.")
             partial.replace(path)
         return result
-    except BaseException:
+    finally:
         remove(partial)
-        raise
 
 
 def _check_request(

@@ -101,15 +101,10 @@ def check_skip(gating: str, stochastic_depth: float) -> None:
 
 def check_zero_init(zero_init: bool, gating: str, final_relu: bool) -> None:
     """Raise a `ValueError` where a transform that starts at 0 would never be trained."""
-    if zero_init and not get_gating(gating).has_skip:
+    if zero_init and (final_relu or not get_gating(gating).has_skip):
         raise ValueError(
-            "`zero_init` starts the transform at 0, and a block without a skip would pass on nothing but 0: set "
-            f"zero_init=False. Received: zero_init=True, gating={gating!r}"
-        )
-    if zero_init and final_relu:
-        raise ValueError(
-            "`zero_init` starts the transform at 0, where the derivative of its final ReLU is 0, so that it would stay "
-            "there: set one of both to False. Received: zero_init=True, final_relu=True"
+            "`zero_init` starts the transform at 0, where it stays with a final ReLU or without a skip: set "
+            f"zero_init=False. Received: zero_init=True, gating={gating!r}, final_relu={final_relu}"
         )
 
 

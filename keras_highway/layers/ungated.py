@@ -95,6 +95,16 @@ class _LearnsOn:
         if factor is not None:
             factor.assign(kept)
 
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
+        if type_check:  # `model.quantize` shows the error as a warning, once
+            raise NotImplementedError(
+                "Layers of keras_highway are not quantized in place and stay in float: write a quantized file with "
+                "`python -m keras_highway export WEIGHTS --format litert --int8 --data DIR --out PATH`. "
+                f"Received: mode={mode!r}"
+            )
+        layer: Any = super()
+        layer.quantize(mode, type_check=False, config=config)
+
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class Dense(_LearnsOn, keras.layers.Dense):
@@ -104,11 +114,6 @@ class Dense(_LearnsOn, keras.layers.Dense):
         if not _loses_bias(self):
             return super().call(inputs, training=training)
         return _activated(self, ops.matmul(inputs, self.kernel), self.bias)
-
-    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
-        if type_check:
-            raise _not_in_place(mode)
-        super().quantize(mode, type_check=False, config=config)
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -123,9 +128,6 @@ class Conv1D(_LearnsOn, keras.layers.Conv1D):
             inputs, padding = ops.pad(inputs, self._compute_causal_padding()), "valid"
         y = ops.conv(inputs, self.kernel, list(self.strides), padding, self.data_format, self.dilation_rate)
         return _activated(self, y, _at_channels(self))
-
-    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
-        raise _not_in_place(mode)
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -145,17 +147,6 @@ class Conv2D(_LearnsOn, keras.layers.Conv2D):
     def convolution_op(self, inputs: Any, kernel: Any) -> Any:
         """As in Keras 3.15."""
         return convolve(inputs, kernel, self.strides, self.padding, self.data_format, self.dilation_rate)
-
-    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
-        raise _not_in_place(mode)
-
-
-def _not_in_place(mode: Any) -> NotImplementedError:
-    """Return the error that `model.quantize` shows as a warning, once."""
-    return NotImplementedError(
-        "Layers of keras_highway are not quantized in place and stay in float: write a quantized file with `python -m "
-        f"keras_highway export WEIGHTS --format litert --int8 --data DIR --out PATH`. Received: mode={mode!r}"
-    )
 
 
 def _loses_bias(layer: Any) -> bool:

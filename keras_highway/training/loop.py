@@ -92,11 +92,10 @@ def task_code(task: Task) -> tuple[Callable, Callable]:
 
 def _result_without_start(folder: RunFolder, recipe, error: Exception) -> dict:
     """Return the result of a finished run whose weights to start from are gone; raise for all others."""
-    if not recipe.init or not folder.checkpoint.exists():
-        raise error
-    if result := folder.final_result(recipe.epochs):
+    needed = recipe.init and folder.checkpoint.exists()
+    if needed and (result := folder.final_result(recipe.epochs)):
         return result
-    if may_pass(error):
+    if not needed or may_pass(error):
         raise error
     raise ValueError(
         f"The run in {folder.path} starts from {recipe.init!r}, which is also needed to resume: restore it. {error}"

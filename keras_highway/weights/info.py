@@ -226,12 +226,11 @@ def from_json(values: Any, where: str = "The description of the weights") -> Wei
 def check_transform(transform: Transform, where: str) -> None:
     """Refuse a transform from a file that would resize images to huge ones, or whose numbers are not finite."""
     numbers = (transform.scale, *transform.mean, *transform.std)
-    if not all(1e-9 <= abs(x) <= 1e9 or x == 0 for x in numbers) or transform.crop < 0.01:
+    in_range = all(1e-9 <= abs(x) <= 1e9 or x == 0 for x in numbers) and transform.crop >= 0.01
+    huge = max(transform.size) > _LARGEST * transform.crop  # images would be resized to more pixels
+    other = transform.mean_image and (transform.size, transform.channels) != ((32, 32), 3)
+    if not in_range or huge or other:
         raise ValueError(f"{where} is malformed: a number of its `transform` is out of range.")
-    if max(transform.size) > _LARGEST * transform.crop:
-        raise ValueError(f"{where} is malformed: images would be resized to more than {_LARGEST} pixels.")
-    if transform.mean_image and (transform.size, transform.channels) != ((32, 32), 3):
-        raise ValueError(f"{where} is malformed: a mean image is of 32x32 pixels and 3 channels.")
 
 
 def check_result(values: Any, where: str, of_run: bool = False) -> None:

@@ -133,11 +133,10 @@ def save(
                 atomic_write_json(partial / ROW, to_json(dataclasses.replace(info, sha256=sha256)))
                 for file in (FILE, ROW):  # a mix of old and new is refused by the hash in the second
                     os.replace(partial / file, folder / file)
-        except BaseException:
+        finally:
             if made:
-                with contextlib.suppress(OSError):  # it holds files of another process
+                with contextlib.suppress(OSError):  # it holds the files, unless saving failed
                     folder.rmdir()
-            raise
     return folder
 
 

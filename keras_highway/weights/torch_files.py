@@ -203,6 +203,16 @@ class _Pretrained(TypedDict, total=False):
     label_names: Any
 
 
+class _TimmConfig(TypedDict, total=False):
+    """The keys by which a file is known as timm's."""
+
+    architecture: Required[Any]
+    pretrained_cfg: Required[Any]
+    num_classes: Any
+    model_args: Any
+    label_names: Any
+
+
 class _Config(TypedDict, total=False):
     architecture: Required[Text]
     pretrained_cfg: Required[_Pretrained]
@@ -224,11 +234,9 @@ def describe(name: HubName) -> WeightsInfo | None:
 def read_config(path: Path, name: HubName) -> WeightsInfo:
     """Return the record in a `config.json` of timm's; errors as in `describe`."""
     try:
-        whole = decode(read_bounded(path), dict[str, Any], str(path))
+        whole = decode(read_bounded(path), _TimmConfig, str(path))
     except ValueError as error:
         raise OtherConfigError(f"{path} is not a config.json of timm's: {error}") from error
-    if not whole.keys() >= {"architecture", "pretrained_cfg"}:
-        raise OtherConfigError(f"{path} is not a config.json of timm's. Received: {reprlib.repr(whole)}")
     try:
         config = convert(whole, _Config, str(path))
         values, arguments = config["pretrained_cfg"], config.get("model_args") or {}

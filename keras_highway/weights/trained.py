@@ -225,10 +225,10 @@ class LanguageModel(TaskWeights):
     def computed(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the logits after the last word, read in two calls: the state is carried from one to the next."""
         words, positions = inputs["words"], inputs["positions"]
-        if words.dtype.kind != "U" or not 0 <= positions.min() <= positions.max() < len(words):
-            raise ValueError("positions that are not of its words")
-        if len(positions) != self.network.input_shape[1][0]:
-            raise ValueError(f"positions of {len(positions)} texts, not of {self.network.input_shape[1][0]}")
+        texts = self.network.input_shape[1][0]
+        is_right = words.dtype.kind == "U" and 0 <= positions.min() <= positions.max() < len(words)
+        if not is_right or len(positions) != texts:
+            raise ValueError(f"positions that are not of its words in {texts} texts")
         characters = self.lm.vocabulary.spell(words.tolist())
         reset_state(self.network)
         try:

@@ -87,6 +87,15 @@ def repeated(order: np.ndarray, copies: int) -> np.ndarray:
 _SEED = 20_090_620  # fixed: held-out images must not change with a run's seed
 
 
+def remaining(images: int, holdout: int) -> int:
+    """Return the number of images to train on."""
+    if holdout >= images:
+        raise ValueError(
+            f"`holdout_images` must leave some of the {images} training images. Received: holdout_images={holdout}"
+        )
+    return images - holdout
+
+
 def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of the images to train on and of those held out, both ascending.
 
@@ -95,10 +104,7 @@ def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     every class loses the same share of its images, to one image, and a larger
     hold-out contains a smaller one.
     """
-    if count >= len(labels):
-        raise ValueError(
-            f"`holdout_images` must leave some of the {len(labels)} training images. Received: holdout_images={count}"
-        )
+    remaining(len(labels), count)
     share = np.empty(len(labels))
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)

@@ -8,7 +8,15 @@ import numpy as np
 from keras_highway.data.datasets import FOLDERS, folder_of, is_sharded, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.training.data.device_images import COLUMNS, DeviceImages, resized_by_area
-from keras_highway.training.data.samples import MixedSource, Shard, Source, epoch_samples, fingerprint_of, repeated
+from keras_highway.training.data.samples import (
+    MixedSource,
+    Shard,
+    Source,
+    epoch_samples,
+    fingerprint_of,
+    remaining,
+    repeated,
+)
 from keras_highway.training.data.synthetic import PREFIX, synthetic_dataset
 from keras_highway.training.recipe import Recipe
 
@@ -23,12 +31,7 @@ class ArraySource:
         self._recipe = recipe
         train, test = (data.x_train, data.y_train), (data.x_test, data.y_test)
         if recipe.holdout_images is not None:
-            if recipe.holdout_images >= len(train[0]):
-                raise ValueError(
-                    f"`holdout_images` must leave some of the {len(train[0])} training images of {recipe.data}. "
-                    f"Received: holdout_images={recipe.holdout_images}"
-                )
-            first = len(train[0]) - recipe.holdout_images
+            first = remaining(len(train[0]), recipe.holdout_images)
             train, test = tuple(a[:first] for a in train), tuple(a[first:] for a in train)
         self._train = tuple(a[: recipe.train_images] for a in train)
         self._test = tuple(a[: recipe.test_images] for a in test)

@@ -10,7 +10,7 @@ from keras_highway.data.photographs import check_features, encoded_rows, labelle
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.folders import CentralCrop, batches, reason_of
-from keras_highway.training.data.samples import Shard, epoch_samples, fingerprint_of
+from keras_highway.training.data.samples import Shard, epoch_samples, fingerprint_of, remaining
 from keras_highway.training.recipe import Recipe
 
 PREFIX = "tfds:"
@@ -117,12 +117,7 @@ def _without(images, recipe, in_order) -> int:
             f"{recipe.data} was prepared without a shuffle: its last images are not a random sample of it. "
             f"Received: holdout_images={recipe.holdout_images}"
         )
-    if recipe.holdout_images >= images:
-        raise ValueError(
-            f"There are {images} training images, and some must be left to train on. "
-            f"Received: holdout_images={recipe.holdout_images}"
-        )
-    return images - recipe.holdout_images
+    return remaining(images, recipe.holdout_images)
 
 
 def _limited(count, limit) -> int:

@@ -297,24 +297,20 @@ def _automatic() -> str:
 def _tf_cluster() -> dict | None:
     """Return the index of this process in TF_CONFIG, counted as TensorFlow does, or `None` without one."""
     text = os.environ.get("TF_CONFIG") or "{}"
-    try:
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
         config = json.loads(text)
         cluster = config.get("cluster", {})
         chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
         if not cluster:
             return None
-        if cluster.keys() - {"chief", "worker", "evaluator"}:
-            raise KeyError
         kind, index = config["task"]["type"], int(config["task"]["index"])
         count = {"chief": len(chiefs), "worker": len(workers)}[kind]
-        if not 0 <= index < count or len(chiefs) > 1:
-            raise IndexError
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        raise ValueError(
-            "TF_CONFIG must hold a cluster of workers with at most one chief, and the task of this process, see "
-            f"docs/clusters.md. Received: TF_CONFIG={text!r}"
-        ) from None
-    return {"index": index + (len(chiefs) if kind == "worker" else 0), "count": len(chiefs) + len(workers)}
+        if 0 <= index < count and len(chiefs) < 2 and cluster.keys() <= {"chief", "worker", "evaluator"}:
+            return {"index": index + (len(chiefs) if kind == "worker" else 0), "count": len(chiefs) + len(workers)}
+    raise ValueError(
+        "TF_CONFIG must hold a cluster of workers with at most one chief, and the task of this process, see "
+        f"docs/clusters.md. Received: TF_CONFIG={text!r}"
+    )
 
 
 def _dropout_of_replica(layer, replicas, inputs, training=False):
