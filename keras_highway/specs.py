@@ -185,13 +185,13 @@ class CharLMSpec(NetSpec):
     filters: Sizes  # number of filters of each
     characters: Size = 51  # number of characters with their marks
     char_units: Size = 15  # size of a character's embedding
-    highways: int = 2  # number of highway layers on a word's vector; may be 0
+    highways: Annotated[int, Meta(ge=0)] = 2  # number of highway layers on a word's vector; may be 0
     units: Size = 650  # size of an LSTM's state
     lstms: Size = 2  # number of LSTMs
-    dropout: float = 0.5  # rate between the LSTMs and before the softmax
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.5  # rate between the LSTMs and before the softmax
     streams: Size = 20  # parallel streams of text, the batch in training
     # all parameters start uniformly up to so far from zero (the biases of gates: from the gate bias)
-    init_range: float = 0.05
+    init_range: Annotated[float, Meta(gt=0, le=1e30)] = 0.05
     hierarchical: bool = False  # whether the softmax is in two steps, for large vocabularies, see `HierarchicalSoftmax`
     input_shape: tuple[int, ...] = (21,)
     min_size: int = 1
@@ -200,14 +200,6 @@ class CharLMSpec(NetSpec):
     published_perplexity: str = ""
 
     task: ClassVar[Task] = LANGUAGE
-
-    def check_own(self) -> None:
-        """As every spec's."""
-        if self.highways < 0 or not 0.0 <= self.dropout < 1.0 or not 0.0 < self.init_range < math.inf:
-            raise ValueError(
-                "`highways` must be at least 0, `dropout` in [0, 1) and `init_range` positive. "
-                f"Received: highways={self.highways}, dropout={self.dropout}, init_range={self.init_range}"
-            )
 
 
 BY_DEPTH = "by_depth"

@@ -141,7 +141,7 @@ PHOTOGRAPHS, RESNET = RECIPES["highway50_imagenette"], RECIPES["resnet110"]
         (BASE, "epochs", "--set takes FIELD=VALUE"),
         (LM, "plateau_delta=1e999", "`plateau_delta`.*inf"),
         (LM, "clip_norm=1e999", "`clip_norm`.*inf"),
-        (LM, "net.dropout=1e999", "`dropout` in .*dropout=inf"),
+        (LM, "net.dropout=1e999", "`dropout`: .*Received: dropout=inf"),
         (LM, "name=", "`name`"),
         (LM, "precision=half", "`precision` must be one of float32"),
         (LM, "micro_batches=2", "Unknown field of recipe 'charlm_small_full'"),

@@ -161,7 +161,7 @@ def test_counts_are_those_printed_rounded_or_cut_off(name):
 @pytest.mark.parametrize(
     ("name", "borrowed"),
     [
-        *((f"highway{depth}", "prints no gate bias: -1 is that of UIE, 5.1") for depth in (50, 101, 152)),
+        *((f"highway{depth}", "the gate bias -1 is from UIE, 5.1") for depth in (50, 101, 152)),
         ("exclusive110", "shortcut B, where He et al. use A"),
         ("resnet50_uie", "stride of a block in its 3x3"),
         ("resnet50_uie_nobn", "stride of a block in its 3x3"),
