@@ -133,9 +133,5 @@ def gate_bias_for_depth(depth: int) -> float:
 
 
 def carry_gate_bias(gate_bias: float) -> float:
-    """Return the initial bias of a *learned* carry gate: `-gate_bias`.
-
-    With it, `sigmoid(-gate_bias) = 1 - sigmoid(gate_bias)`: at the start, the
-    gatings `full` and `c_only` carry exactly as much as `coupled` does.
-    """
+    """Return the initial bias of a learned carry gate, with which it starts at `1 - t`, as in `coupled`."""
     return -gate_bias

@@ -96,10 +96,7 @@ class ReportInput(NamedTuple):
 
 
 def default_samples(model: keras.Model) -> int:
-    """Return how many images take all analyses about a minute on one core, from 50 to 1000.
-
-    It is 50 if the cost is unknown, e.g. of a network for images of any size.
-    """
+    """Return how many images take all analyses about a minute on one core, from 50 to 1000; 50 if unknown."""
     blocks, multiply_adds = len(analysis.blocks(model)), _multiply_adds(model)
     if multiply_adds is None:
         return _FEWEST

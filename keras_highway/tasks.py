@@ -110,10 +110,7 @@ def format_validation(result: Mapping[str, Any]) -> str:
 
 
 def value_of_file(result: Mapping[str, Any]) -> float | None:
-    """Return the metric of the very file of a result, `None` if it was not measured.
-
-    Of several runs the first one gave the file; a file in half precision was measured again.
-    """
+    """Return the metric of the very file of a result, of the first of several runs; `None` if it was not measured."""
     stored = result.get("stored", {}).get(result.get("metric"))
     return stored if stored is not None else (result.get("values") or [result.get("mean")])[0]
 

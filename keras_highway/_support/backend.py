@@ -64,11 +64,7 @@ def tensorflow() -> Any:
 
 
 def only_public(package: str, modules: tuple[str, ...] = (), lazy: tuple[str, ...] = ()) -> None:
-    """Limit `dir()`, `help()` and `import *` of a package to its public names.
-
-    To be called at the end of its `__init__.py`. Python makes each submodule
-    that is imported an attribute of its package.
-    """
+    """Limit `dir()`, `help()` and `import *` of a package to its public names, at the end of its `__init__.py`."""
     namespace = vars(sys.modules[package])
     ours = {name for name, value in namespace.items() if name[0] != "_" and not isinstance(value, ModuleType)}
     public = sorted(ours | {name for name in modules if name in namespace} | set(lazy))

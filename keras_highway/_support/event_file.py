@@ -14,10 +14,7 @@ from keras_highway._support.files import atomic_write
 
 
 class EventFile:
-    """Event files in a folder, one for each step: a process that is killed leaves whole files.
-
-    Without tensorboardX nothing is written.
-    """
+    """Event files in a folder, one for each step; nothing without tensorboardX."""
 
     def __init__(self, folder, suffix=""):
         self._folder, self._suffix = Path(folder), suffix

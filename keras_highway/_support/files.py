@@ -37,11 +37,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def passing_cause(error: BaseException) -> OSError | None:
-    """Return the passing error of the system (see `may_pass`) that an error is, or that caused a `ValueError`; or None.
-
-    Of other errors, such as the Hub's of a network that is down, the cause is
-    not looked at.
-    """
+    """Return the passing error of the system that an error is, or that caused a `ValueError`; or None."""
     cause: BaseException | None = error
     while isinstance(cause, ValueError):
         cause = cause.__cause__
@@ -81,10 +77,7 @@ def partial_folder(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path, own: Container[str] = ()) -> None:
-    """Remove temporary files and folders that killed processes left at least a day ago.
-
-    Folders, too, in which what belongs to a file was being made.
-    """
+    """Remove temporary files and folders that killed processes left at least a day ago."""
     for left in folder.glob(".partial-????????-*"):
         match = _TEMPORARY.match(left.name)
         with contextlib.suppress(OSError):  # another one removes it, too
@@ -171,10 +164,7 @@ def _number(error) -> int | None:
 
 
 def append(path: Path, content: bytes, flush: bool = False) -> None:
-    """Append to a file or make it: all of the content, or nothing if the disk is full.
-
-    A process that is killed meanwhile may leave a part of it.
-    """
+    """Append to a file or make it: all of the content, or nothing if the disk is full."""
     with written(path), path.open("ab", buffering=0) as file:  # what a buffer keeps, closing would write once more
         length = file.tell()
         try:

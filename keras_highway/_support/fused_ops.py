@@ -124,10 +124,7 @@ _ENOUGH_OF_A_PIXEL = 1024  # of a kernel of one pixel
 
 
 def is_product(x: Any, kernel_shape: Sequence[int], strides: Sequence[int], padding: str, data_format: str) -> bool:
-    """Whether `product` convolves more quickly; on TensorFlow only.
-
-    Called while a function is traced, as `fuses_batch_norm`.
-    """
+    """Whether `product` convolves more quickly; on TensorFlow only, while a function is traced."""
     if keras.backend.backend() != "tensorflow" or data_format != "channels_last":
         return False
     height, width, channels, filters = kernel_shape
@@ -194,10 +191,7 @@ def product(x: Any, kernel: Any, strides: Sequence[int], padding: str) -> Any:
 
 
 def _by_images(x, kernel, dy, strides, margins):
-    """Return the gradient by the images; without a stride it is a product, too, of `dy` seen by the turned kernel.
-
-    Its sums are whole, and rounded once. Sums of the patches' gradients would be rounded often.
-    """
+    """Return the gradient by the images, summed in one product and rounded once."""
     import tensorflow as tf
 
     height, width, channels, _ = kernel.shape

@@ -22,22 +22,14 @@ def checked_data_format(value: str | None) -> str:
 
 
 def model_data_format(model: keras.Model) -> str:
-    """Return the data format of a model's layers.
-
-    A saved model keeps its own; without layers that have one, it is the
-    setting.
-    """
+    """Return the data format of a model's layers, else Keras's setting."""
     formats = (getattr(layer, "data_format", None) for layer in model.layers)
     return next((known for known in formats if known), keras.config.image_data_format())
 
 
 @contextlib.contextmanager
 def channels_last() -> Iterator[None]:
-    """Build networks channels last, whatever the user's keras.json says.
-
-    For programs that read images themselves: weights are the same for both. The
-    setting is Keras's own, for the whole process: threads share it.
-    """
+    """Build networks channels last in the whole process, whatever the user's keras.json says."""
     before = keras.config.image_data_format()
     keras.config.set_image_data_format("channels_last")
     try:
@@ -112,10 +104,7 @@ def without_values(function: Callable[[], _Result]) -> _Result:
 
 
 def by_path(variables: Iterable[keras.Variable]) -> dict[str, keras.Variable]:
-    """Return variables by path; further variables of one path are numbered: `conv/kernel:2`.
-
-    Layers of one name may be in several nested models.
-    """
+    """Return variables by path; further variables of one path are numbered: `conv/kernel:2`."""
     named: dict[str, keras.Variable] = {}
     times: dict[str, int] = {}
     for variable in variables:

@@ -72,11 +72,7 @@ def input_gradient(function: Callable, x):
 
 
 def with_gradient(function: Callable) -> Callable:
-    """Return a function with its own derivative, called in the same way on every backend.
-
-    `keras.ops.custom_gradient` calls the derivative in another way on each
-    backend, and on PyTorch knows functions of one output only.
-    """
+    """Return a function with its own derivative, called in the same way on every backend."""
     if keras.backend.backend() == "torch":
         return _with_gradient_on_torch(function)
 

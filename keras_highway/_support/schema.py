@@ -42,10 +42,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_whole(number: Any) -> bool:
-    """Whether an argument is a whole number; `True` and `3.0` are not.
-
-    Calculate with `int(number)`: NumPy's small integers overflow.
-    """
+    """Whether an argument is a whole number; `True` and `3.0` are not."""
     return isinstance(number, int | np.integer) and not isinstance(number, bool | np.timedelta64)
 
 

@@ -118,10 +118,7 @@ def is_text(text: str) -> bool:
 
 
 def json_text(value: Any, ensure_ascii: bool = True) -> str:
-    """Return indented JSON that any program reads (RFC 8259).
-
-    Most others refuse Python's own `NaN` and `Infinity`.
-    """
+    """Return indented JSON that any program reads (RFC 8259): without `NaN` and `Infinity`."""
     try:
         return json.dumps(value, indent=2, ensure_ascii=ensure_ascii, allow_nan=False)
     except ValueError:
@@ -143,10 +140,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
-    """Return rows in aligned columns, two spaces apart.
-
-    What is not printable in a cell is written as its escape.
-    """
+    """Return rows in aligned columns, two spaces apart; unprintable characters are escaped."""
     lines = [tuple(headers), *(tuple(map(visible, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, tuple("-" * width for width in widths))
@@ -164,11 +158,7 @@ CLOSED_PIPE = 141  # 128 + SIGPIPE, as shells have it
 
 
 def open_missing() -> None:
-    """Open missing standard streams (`<&- >&-`) onto the null device.
-
-    Else the next file that is opened would have their numbers, and what C++
-    code says would be written into it.
-    """
+    """Open missing standard streams (`<&- >&-`) onto the null device: else the next files get their numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)

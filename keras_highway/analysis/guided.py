@@ -170,11 +170,7 @@ def _after(layer: Any, field: Field | None, shapes: Sequence[Shape], y: Any, dat
 
 
 def _is_in_place(layer: Any, shapes: Sequence[Shape], y: Any, data_format: str) -> bool:
-    """Return whether a unit sees only its own position.
-
-    It depends on a list, not on sizes: for images of unknown size these are
-    equal behind a stride, too.
-    """
+    """Return whether a unit sees only its own position, for images of any size."""
     channels_first = data_format == "channels_first"
     if isinstance(layer, (keras.layers.Dense, LowRankDense)):
         return not channels_first  # they mix what is in the last axis

@@ -188,7 +188,7 @@ class Panel(NamedTuple):
     extend: str = "neither"
     power: float = 1.0  # colours follow this power of the value: below 1, small values differ more
     column: str = "unit"  # meaning of a column, `"unit"` or `"channel"`
-    numbers: tuple[int, ...] = ()  # numbers of the blocks; empty for 1, 2,
+    numbers: tuple[int, ...] = ()  # numbers of the blocks; empty for 1, 2, ...
 
 
 def draw_panels(figure: Any, axes: Any, panels: "Iterable[Panel]") -> None:

@@ -117,10 +117,7 @@ def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], An
 
 
 def walk_nested(model: keras.Model, visit: Callable[..., Any], inputs: Any) -> Any:
-    """Call the layers of a nested model on the tensors that reach it, as `walk` does, and return its output.
-
-    A model on new input tensors would be cut off from the input of the outer model.
-    """
+    """Call the layers of a nested model on the tensors that reach it, as `walk` does, and return its output."""
     return _functional(model)._run_through_graph(inputs, call_fn=_in_order(visit))
 
 

@@ -40,11 +40,7 @@ def list_(arguments: argparse.Namespace) -> int:
 
 @functools.cache
 def parameters() -> dict[str, int]:
-    """Return the trainable parameters of every variant, with its classifier.
-
-    They are stored because counting builds every network. Tests compare them
-    with the counts of `python tests/golden/describe.py`.
-    """
+    """Return the stored trainable parameters of every variant with its classifier: counting builds every network."""
     return json.loads(Path(__file__).with_name("parameters.json").read_text("utf-8"))
 
 

@@ -40,11 +40,7 @@ class UsageError(Exception):
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turn an error about the user's names, files and numbers into a `UsageError`.
-
-    Enclose only calls that use them: any other error is a bug and must show
-    its traceback.
-    """
+    """Turn an error about the user's names, files and numbers into a `UsageError`; enclose only calls that use them."""
     try:
         yield
     except PermissionError as error:

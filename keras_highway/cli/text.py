@@ -70,12 +70,7 @@ def neighbours(arguments: argparse.Namespace) -> int:
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    """Print the perplexity of a corpus's test split next to the recorded one, or JSON.
-
-    As in training and in the papers, the split is one sequence from a zero
-    state, and words outside the vocabulary are `<unk>`; `lm score` reads them
-    by their spelling.
-    """
+    """Print the perplexity of a corpus's test split, read as one sequence, next to the recorded one, or JSON."""
     for name in _OF_IMAGES:
         if getattr(arguments, name):
             raise UsageError(

@@ -364,10 +364,7 @@ def _tfds(option: str) -> Any:
 
 
 def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Sequence[str] = ()) -> PhotographSet:
-    """Open the labelled split `test`, or else `validation`, of a prepared set of TensorFlow Datasets.
-
-    `name` may have a configuration, `"imagenette/160px-v2"`; classes are matched as in `folder_test_set`.
-    """
+    """Open the labelled split `test` or `validation` of a set of TensorFlow Datasets, e.g. `"imagenette/160px-v2"`."""
     builder = tfds_builder(name, data_dir, "--tfds")
     info = builder.info
     label = check_features(name, builder)

@@ -143,11 +143,7 @@ def is_treebank(corpus: Corpus) -> bool:
 
 
 def corpus_folder(folder: str | os.PathLike[str] | None, splits: Sequence[str] = SPLITS) -> Path:
-    """Return the folder of a corpus's files.
-
-    It is the folder itself where it has all three, else `ptb` in it where
-    that has the splits, else the folder itself where it has these.
-    """
+    """Return the folder of a corpus's files: the folder itself, or `ptb` in it."""
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
         raise FileNotFoundError(

@@ -404,11 +404,7 @@ class PixelRange(Notice):
 
 
 def check_pixels(x: Any, library: Library | None) -> None:
-    """Refuses what cannot be pixels; warns of values outside of [0, 255], and of floats that are all in [0, 1].
-
-    Values are checked where there are any: inside of `tf.data.Dataset.map`
-    or of a compiled function there is a dtype alone.
-    """
+    """Refuse values that cannot be pixels; warn of values outside of [0, 255], and of floats that are all in [0, 1]."""
     name = _dtype_name(x)
     if not name.startswith(("int", "uint", "float", "bfloat")):
         raise ValueError(f"Pixels are whole or floating-point numbers in [0, 255]. Received: dtype {name}")

@@ -207,11 +207,7 @@ class Vocabulary:
 
 
 def words_of(text: str) -> list[list[str]]:
-    """Return the words of every line, each line ended by `<eos>`.
-
-    Whitespace separates words; they stay unchanged: no case is folded and
-    nothing is split off. A line without words is `<eos>` alone.
-    """
+    """Split every line at whitespace, without folding case, and end it by `<eos>`."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()

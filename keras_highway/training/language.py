@@ -166,10 +166,7 @@ def _perplexity(loss: float) -> float:
 
 
 def rate_after(recipe: LanguageRecipe, perplexities: list[float]) -> float:
-    """Return the learning rate after epochs with these validation perplexities [Kim et al.'s code].
-
-    Each is compared with the one before; the first two never count.
-    """
+    """Return the learning rate after epochs with these validation perplexities; the first two never count."""
     rate = recipe.learning_rate
     for epoch in range(2, len(perplexities)):
         if not perplexities[epoch - 1] - perplexities[epoch] >= recipe.plateau_delta:  # true for nan, too

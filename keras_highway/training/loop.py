@@ -39,10 +39,7 @@ def train(
     finish: bool = False,
     hooks: tuple[Callable[["Run"], None], ...] = (),
 ) -> dict | None:
-    """Train a recipe. Resume the run in `out` if there is one.
-
-    Meanwhile Keras's data format is `"channels_last"` in the whole process.
-    """
+    """Train a recipe, or resume the run in `out`; Keras's data format is `"channels_last"` meanwhile."""
     recipe.check()
     with stop_requests() as stop, stop.honoured(), channels_last():
         strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy

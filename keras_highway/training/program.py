@@ -40,10 +40,7 @@ _TEST_PHOTOGRAPHS = 100  # of a replica; 500 at 224 pixels need more memory than
 
 
 class Program:
-    """Variables of a run, and functions of a batch: network, optimizer, moving averages.
-
-    Subclasses add the task: the loss, the test and what the log and the result report.
-    """
+    """Variables of a run, and functions of a batch; subclasses add the loss, the test, the log and the result."""
 
     sums: tuple[str, ...]
     metric: str

@@ -480,10 +480,7 @@ _USED_WITH = {
 
 
 def _check_used(recipe: Recipe, names: Iterable[str]) -> None:
-    """Raise a ValueError if a setting that was given has no effect.
-
-    A field of the recipe's row may lose its effect by another setting.
-    """
+    """Raise a ValueError if a setting that was given has no effect."""
     default = {field.name: field.default for field in dataclasses.fields(recipe)}
     for name in names:
         field, values = _USED_WITH.get(name, ("", ()))

@@ -151,10 +151,7 @@ def errors_in_a_line() -> Iterator[None]:
 
 
 def _end(code: int) -> NoReturn:
-    """End the process; one of several skips JAX's shutdown, which waits minutes for the others.
-
-    The others wait for this one, too, until a supervisor ends them.
-    """
+    """End the process; one of several skips JAX's shutdown, which waits minutes for the others."""
     if is_one_of_several():
         sys.stdout.flush()
         sys.stderr.flush()

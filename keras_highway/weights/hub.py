@@ -86,10 +86,7 @@ def home_folder() -> Path:
 
 
 def fetch(name: HubName, filename: str, cache: Path | None = None) -> Path:
-    """Return a file of a repository: from the cache, else downloaded.
-
-    Honours `HF_HUB_OFFLINE`, `HF_ENDPOINT`, `HF_HOME` and `HF_TOKEN`, which huggingface_hub reads.
-    """
+    """Return a file of a repository: from the cache, else downloaded, as huggingface_hub's variables state."""
     folder = cache_folder() if cache is None else cache
     with _hub_errors(f"download {filename} of {name}", _LATER):
         if not isinstance(client().try_to_load_from_cache(name.repository, filename, folder, name.revision), str):

@@ -176,10 +176,7 @@ def _read_recipe(path: Path) -> dict[str, Any]:
 
 
 def named_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
-    """Return the weights of a `model.safetensors`: `("pt", PyTorch's state dict)` where the network has its layout.
-
-    Other networks give `("keras", dict by the paths of Keras's variables)`.
-    """
+    """Return the weights under PyTorch's names (`"pt"`) where they are known, else under Keras's (`"keras"`)."""
     try:
         return "pt", torch_state(model)
     except ValueError:

@@ -98,10 +98,7 @@ def _changed(path: Path) -> int:
 
 @functools.lru_cache(maxsize=4)
 def _read_rows(roots: tuple[Path, ...], _changes: tuple[int, ...]) -> Mapping[str, WeightsInfo]:
-    """Return all rows by name: of the folders, with their repository on the Hub, then timm's.
-
-    The name of a data set means the first row of a variant: weights="imagenet" is A1 for ResNet50.
-    """
+    """Return all rows by name: of the folders, with their repository on the Hub, then timm's."""
     rows: dict[str, WeightsInfo] = {}
     on_hub = _on_hub()
     for root in roots:

@@ -157,10 +157,7 @@ def _temporary_folder(process: int) -> Path:
 
 
 def pin(row: WeightsInfo) -> dict[str, str]:
-    """Download the file of a row and write its commit and sha256 into the checkout's table.
-
-    Every later download is of that commit, and refused where the hash differs.
-    """
+    """Download the file of a row and write its commit and sha256 into the checkout's table."""
     if not row.file.endswith(SUFFIX):
         raise ValueError(
             f"Only third-party weights are pinned; `publish` records the zoo's. Received: weights={row.name!r}"

@@ -47,21 +47,12 @@ def torch_variables(model: keras.Model) -> dict[str, Any]:
 
 
 def torch_state(model: keras.Model) -> dict[str, np.ndarray]:
-    """Return a network's weights as a PyTorch state dict of NumPy arrays.
-
-    `{k: torch.from_numpy(v) for k, v in state.items()}` loads into the
-    matching PyTorch module with `load_state_dict(..., strict=True)`:
-    `num_batches_tracked`, which we do not have, may be left out there.
-    """
+    """Return a network's weights as a PyTorch state dict of NumPy arrays, without `num_batches_tracked`."""
     return {name: _to_torch(ops.convert_to_numpy(v)) for name, v in torch_variables(model).items()}
 
 
 def assign_torch_state(model: keras.Model, state: Mapping[str, Any]) -> None:
-    """Set a network's weights from a PyTorch state dict of NumPy arrays.
-
-    Every name and every shape must match; all are checked before anything is
-    set. `num_batches_tracked` entries are ignored.
-    """
+    """Set a network's weights from a PyTorch state dict of NumPy arrays, if every name and shape matches."""
     if has_lora(model):
         raise ValueError(
             f"Model {model.name!r} has low-rank updates, and its kernels are sums: assign to kh.merge_lora(model)."

@@ -35,10 +35,7 @@ def augment_of(recipe: Recipe, transform: Transform, epoch: int) -> "Augment":
 
 
 class Augment:
-    """A random resized crop, a mirroring with a chance of one half, and RandAugment where there is a policy.
-
-    All of it is a function of the sample's seed.
-    """
+    """A random resized crop, a mirroring and a policy of RandAugment, all by the sample's seed."""
 
     def __init__(
         self,
@@ -178,11 +175,7 @@ def _decoded_jpeg(encoded, channels: int):
 
 
 def decoded_by_pillow(encoded, channels: int):
-    """Return the pixels of any other image; arguments as above.
-
-    A broken one is an `ImageError`, in a tf.data pipeline an
-    `InvalidArgumentError`.
-    """
+    """Return the pixels of an image that is no JPEG; a broken one is an `ImageError`."""
     tf = tensorflow()
     # As a tensor: of Python's bytes NumPy would cut the zeros at the end.
     encoded = tf.convert_to_tensor(encoded)

@@ -131,10 +131,7 @@ class FolderSource:
             raise  # all images are sound: the fault has passed, or is another
 
     def _check(self, path) -> None:
-        """Raise a ValueError for an image that is missing, cut short or broken.
-
-        A file system that fails is no such error: it may work again.
-        """
+        """Raise a ValueError for an image that is missing, cut short or broken, not for a failing file system."""
         tf = tensorflow()
         try:
             encoded = self._read(path)

@@ -6,11 +6,7 @@ from keras_highway.training.program import Program
 
 
 class Engine:
-    """Runs a program's steps.
-
-    `train(batch)` takes a step on a host's part of a batch, `test(batch)` tests;
-    both return the program's `sums` over the batch, on the device.
-    """
+    """Runs a program's steps: `train` and `test` return the program's `sums` over a batch, on the device."""
 
     jit_compile = False
 

@@ -31,11 +31,7 @@ class Request:
     made = False
 
     def install(self) -> None:
-        """Handle SIGTERM from now on; on the main thread, which alone may handle signals.
-
-        JAX's and TensorFlow's services of several processes replace the handler
-        when they start: call this again after that.
-        """
+        """Handle SIGTERM on the main thread; call it again after JAX's and TensorFlow's services have started."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._note)
 
@@ -52,10 +48,7 @@ class Request:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[Request]:
-    """Note SIGTERM instead of dying; restore the handler at the end.
-
-    An inner block shares the request of the outer one.
-    """
+    """Note SIGTERM instead of dying; restore the handler at the end. An inner block shares the outer one's request."""
     before = signal.getsignal(signal.SIGTERM)
     outer = getattr(before, "__self__", None)
     request = outer if isinstance(outer, Request) else Request()
