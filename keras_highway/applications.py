@@ -215,12 +215,7 @@ def model_of(file: WeightsFile, /, **kwargs: Any) -> keras.Model:
     """As `load`, of a weight file that has been read."""
     if file.archive is not None:
         return keras_archive.load(file.archive, **kwargs)
-    if not file.info.variant:
-        raise ValueError(
-            f"{file.path} does not name its variant. "
-            f"Use keras_highway.create_model(VARIANT, weights={str(file.path)!r})."
-        )
-    return build_with(file.info.variant, file, **kwargs)
+    return build_with(file.variant, file, **kwargs)
 
 
 def _tested_shape(spec: NetSpec, file: WeightsFile) -> tuple[int, ...] | None:

@@ -125,10 +125,8 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
                     Notice,
                     stacklevel=2,
                 )
-        elif not file.info.variant:
-            raise ValueError(f"{file.path} does not name its variant: keras_highway.weights.files.save records it.")
         else:
-            spec, result = get_spec(file.info.variant), described(file.info).metrics
+            spec, result = get_spec(file.variant), described(file.info).metrics
             if spec.task is not IMAGES:
                 raise LanguageModelError(file.path)
             data = file.info.data or ("" if names else published_for(spec) or "")

@@ -413,7 +413,7 @@ def test_json_of_a_run(tmp_path, name, text):
 LOGS = {
     b"epoch,train_loss\n1,x\n": "line 2: 'train_loss' must be a number. Received: 'x'",
     b"epoch,train_loss\n1,0.5\n2,\x1b[2J\n": "line 3",
-    b"epoch,train_loss\n1,0.5,7\n": "line 2 has more values than the first line has names",
+    b"epoch,train_loss\n1,0.5,7\n": "line 2: None must be a number. Received: ['7']",
     b"epoch,train_loss\n1,\xff\n": "not a table",
     b"epoch,train_loss\n1,\x00\n": "",
     b"epoch,train_loss\n1," + b"1" * 200_000 + b"\n": "not a table",

@@ -371,5 +371,5 @@ def test_a_model_compiled_to_be_evaluated_is_frozen():
 def test_a_quantized_net_is_not_converted():
     model = kh.create_model("resnet20", post_activation=True, **NET)
     model.quantize("int8")
-    with pytest.raises(ValueError, match=r"convert the model first and quantize then.* in int8"):
+    with pytest.raises(ValueError, match="convert the model first and quantize then"):
         kh.highway_from_resnet(model)

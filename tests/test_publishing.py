@@ -247,12 +247,12 @@ def test_publish_all_brings_every_folder_up_to_date(hub, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["publish", "--repo", "a/b"], "either RUN or NAME, or --all"),
-        (["publish", NAME, "--all", "--repo", "a"], "either RUN or NAME, or --all"),
-        (["publish", NAME, "--repo", "org"], "a repository, --repo ORG/NAME"),
-        (["publish", "--all", "--repo", "a/b"], "an organization, --repo ORG"),
-        (["publish", "--all", "--repo", "a", "--dataset", "digits"], "Received: --dataset digits"),
-        (["publish", "--all", "--repo", "a", "--license", "mit"], "Received: --license mit"),
+        (["publish", "--repo", "a/b"], "RUN or NAME"),
+        (["publish", NAME, "--all", "--repo", "a"], "RUN or NAME"),
+        (["publish", NAME, "--repo", "org"], "--repo ORG/NAME"),
+        (["publish", "--all", "--repo", "a/b"], "--repo ORG"),
+        (["publish", "--all", "--repo", "a", "--dataset", "digits"], "without --dataset"),
+        (["publish", "--all", "--repo", "a", "--license", "mit"], "--license"),
         (["publish", "mnist10_w61.tvdn", "--repo", "a/b"], "Did you mean"),
         (["publish", "resnet50.a1", "--repo", "a/b"], "No file of weights"),
         (["verify", "nothing"], "hf://org/name"),

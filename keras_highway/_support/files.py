@@ -208,10 +208,8 @@ def read_lines(path: Path) -> list[dict[str, str]]:
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a table that keras_highway wrote: {error}.") from error
     for number, row in enumerate(rows, 2):
-        if None in row:
-            raise ValueError(f"{path}, line {number} has more values than the first line has names.")
-        for key, value in row.items():
-            if value and not _is_number(value):
+        for key, value in row.items():  # values without a name have the name None
+            if value and (key is None or not _is_number(value)):
                 name, received = reprlib.repr(key), reprlib.repr(value)
                 raise ValueError(f"{path}, line {number}: {name} must be a number. Received: {received}")
     return rows

@@ -34,17 +34,15 @@ def fetch(arguments: argparse.Namespace) -> int:
 
 def publish(arguments: argparse.Namespace) -> int:
     """Upload weights and print one line per repository."""
-    if arguments.all == bool(arguments.weights):
-        received = "both" if arguments.all else "none"
-        raise UsageError(f"publish takes either RUN or NAME, or --all. Received: {received}")
     card = {"dataset": arguments.dataset, "license": arguments.license}
-    given = [f"--{name} {value}" for name, value in card.items() if value is not None]
-    if arguments.all and given:
-        raise UsageError(f"With --all, leave --dataset and --license out. Received: {' '.join(given)}")
     organization, _, name = arguments.repo.partition("/")
-    if bool(name) == arguments.all:
-        expected = "an organization, --repo ORG" if arguments.all else "a repository, --repo ORG/NAME"
-        raise UsageError(f"publish needs {expected}. Received: --repo {arguments.repo}")
+    one = bool(arguments.weights) and bool(name) and not arguments.all
+    several = arguments.all and not name and not arguments.weights and card == dict.fromkeys(card)
+    if not one and not several:
+        raise UsageError(
+            "publish takes RUN or NAME and --repo ORG/NAME, or --all and --repo ORG without --dataset and --license. "
+            f"Received: {arguments.weights}, --repo {arguments.repo}{', --all' * arguments.all}"
+        )
 
     def tell(pushed) -> None:
         print(visible(_line(pushed, arguments.dry_run)), flush=True)

@@ -122,9 +122,9 @@ def identified(data: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _of_file(file: WeightsFile) -> WeightsInfo:
-    if file.archive is None and not file.info.variant:
-        raise ValueError(f"{file.path} does not name its variant: keras_highway.weights.files.save records it.")
-    return guessed(file.info, file.classes, file.archive.input_shape if file.archive else ())
+    if file.archive is not None:
+        return guessed(file.info, file.classes, file.archive.input_shape)
+    return guessed(dataclasses.replace(file.info, variant=file.variant), file.classes, ())
 
 
 def guessed(info: WeightsInfo, classes: int | None, shape: Sequence[int | None]) -> WeightsInfo:

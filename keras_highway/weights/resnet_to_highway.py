@@ -262,25 +262,17 @@ def _check_model(model: keras.Model) -> None:
     """Refuses a model that is not a post-activation ResNet of this package, before anything is built."""
     advice = "Pass a ResNet such as kh.ResNet50(weights='imagenet') or kh.create_model('resnet110')."
     if not is_functional(model) or len(model.inputs) != 1 or len(model.outputs) != 1:
-        raise ValueError(
-            f"highway_from_resnet converts a functional model of one input and one output. {advice} "
-            f"Received: model of type {type(model).__name__}"
-        )
-    if not any(isinstance(layer, GatedBlock) for layer in model.layers):
-        raise ValueError(
-            f"Model {model.name!r} has no residual blocks of keras_highway among its layers (a nested model's do not "
-            f"count). {advice} Received: a model with layers {', '.join(x.name for x in model.layers[:8])}"
-        )
-    for layer in model._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
-        if getattr(layer, "quantization_mode", None):
-            raise ValueError(
-                "highway_from_resnet scales kernels, which whole numbers do not take: convert the model first and "
-                f"quantize then. Received: layer {layer.name!r} in {layer.quantization_mode}"
-            )
-    for block in blocks(model).values():
-        reason = _refusal(block, model)
-        if reason:
-            raise ValueError(f"{reason} Received: model {model.name!r}, block {block.name!r}")
+        reason = f"highway_from_resnet converts a functional model of one input and one output. {advice}"
+    elif not any(isinstance(layer, GatedBlock) for layer in model.layers):
+        reason = f"The model has no residual blocks of keras_highway (those of a nested model do not count). {advice}"
+    else:
+        parts = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+        reasons = [_refusal(block, model) for block in blocks(model).values()]
+        if any(getattr(layer, "quantization_mode", None) for layer in parts):
+            reasons = ["highway_from_resnet scales kernels of floats: convert the model first and quantize then."]
+        reason = next((reason for reason in reasons if reason), None)
+    if reason:
+        raise ValueError(f"{reason} Received: model of type {type(model).__name__}, {getattr(model, 'name', model)!r}")
 
 
 def _refusal(block: GatedBlock, model: keras.Model) -> str | None:

@@ -54,6 +54,16 @@ class WeightsFile:
         """Number of weights of each shape."""
         return files.shapes_of(self.arrays)
 
+    @property
+    def variant(self) -> str:
+        """The variant; raise a `ValueError` if the file does not name it."""
+        if not self.info.variant:
+            raise ValueError(
+                f"{self.path} does not name its variant. "
+                f"Use keras_highway.create_model(VARIANT, weights={str(self.path)!r})."
+            )
+        return self.info.variant
+
 
 def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
     """Find or download the file that a `weights` argument names, and read it."""
