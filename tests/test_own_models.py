@@ -280,7 +280,7 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
         (trained, {"transform": TRANSFORM, "folder": "loop"}, "holds something else"),
         (trained, {"transform": TRANSFORM, "dataset": "pets\n"}, "`dataset` is malformed"),
         (trained, {"transform": TRANSFORM, "license": "x" * 1001}, "`license` is malformed"),
-        (body, {"transform": TRANSFORM}, "does not end in a classifier named 'head'"),
+        (body, {"transform": TRANSFORM}, "must end in a classifier 'head'"),
         (other, {"transform": TRANSFORM, "overrides": SMALL}, "it has a layer 'dropout"),
         (keras.Sequential([keras.layers.Dense(2)]), {}, "takes a functional keras.Model"),
     ):

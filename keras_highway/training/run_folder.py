@@ -114,12 +114,8 @@ def _recipe_in(path: Path) -> dict[str, Any] | None:
     held = [name for name in (*_BEGUN, *_ABOUT, FILE, ROW) if (path / name).exists()]
     recipe = path / "recipe.json"  # read after the others: the chief of several processes writes it first
     if recipe.exists():
-        fields = _read(recipe)
-        try:
-            msgspec.convert(fields, _Known)
-        except ValueError as error:
-            raise ValueError(f"{recipe} does not belong to a run: choose another --out. {error}") from None
-        return fields
+        _read(recipe, _Known)
+        return _read(recipe)
     if held:
         raise ValueError(f"{path} holds {', '.join(held)} and no recipe.json. Restore that, or choose another --out.")
     return None

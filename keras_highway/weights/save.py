@@ -180,17 +180,19 @@ def push_to_hub(
 
 def _check_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier save."""
+    problem = ""
     if folder.name.endswith(_SUFFIXES):
-        raise ValueError(f"kh.save writes a folder, and {folder} has the name of a file: leave out {folder.suffix!r}.")
-    if (folder / RESULT).exists():
-        raise ValueError(f"{folder} is the folder of a run or of the zoo: choose another one.")
-    if not folder.exists() and not folder.is_symlink():
-        return
-    try:
-        if not all(path.name == "lost+found" or path.name.startswith(".partial-") for path in folder.iterdir()):
-            read_row(folder / ROW)
-    except (ValueError, OSError) as error:  # no folder, or no record of weights in it
-        raise ValueError(f"{folder} holds something else: choose a new folder, or one that kh.save wrote.") from error
+        problem = f"has the name of a file, and kh.save writes a folder: leave out {folder.suffix!r}"
+    elif (folder / RESULT).exists():
+        problem = "is the folder of a run or of the zoo: choose another one"
+    elif folder.exists() or folder.is_symlink():
+        try:
+            if not all(path.name == "lost+found" or path.name.startswith(".partial-") for path in folder.iterdir()):
+                read_row(folder / ROW)
+        except (ValueError, OSError):  # no folder, or no record of weights in it
+            problem = "holds something else: choose a new folder, or one that kh.save wrote"
+    if problem:
+        raise ValueError(f"{folder} {problem}.")
 
 
 def _without_preprocessing(model: keras.Model, transform: Transform | None) -> tuple[keras.Model, Transform | None]:
@@ -222,15 +224,13 @@ def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...
         )
     own, channels = (*transform.size, transform.channels), shape[2]
     if any(side not in (None, given) for side, given in zip(shape, own, strict=True)):
-        if channels not in (None, 1, 3):
-            raise ValueError(f"Transforms are for images of 1 or 3 channels, and the model takes {shape}. {_ELSEWHERE}")
         fields = "size=(height, width)"
         if channels not in (None, transform.channels):
             fields = f"channels={channels}, mean=(m,), std=(s,)"
-        raise ValueError(
-            f"The transform gives images of shape {own} and the model takes {shape}: pass the "
-            f"transform=... that its images went through, e.g. dataclasses.replace(transform, {fields})."
-        )
+        remedy = f"pass the transform=... of its images, e.g. dataclasses.replace(transform, {fields})."
+        if channels not in (None, 1, 3):
+            remedy = f"transforms are for images of 1 or 3 channels. {_ELSEWHERE}"
+        raise ValueError(f"The transform gives images of shape {own} and the model takes {shape}: {remedy}")
     return transform
 
 
@@ -251,16 +251,11 @@ def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] 
     that variant and overrides describe.
     """
     head = model.layers[-1]
-    if head.name != _HEAD or not isinstance(head, keras.layers.Dense):
+    activation = keras.activations.serialize(head.activation) if isinstance(head, keras.layers.Dense) else None
+    if head.name != _HEAD or activation not in _ACTIVATIONS:
         raise ValueError(
-            f"Model {model.name!r} does not end in a classifier named 'head' but in {head.name!r}: "
-            f"kh.reset_classifier puts one on a body. {_ELSEWHERE}"
-        )
-    activation = keras.activations.serialize(head.activation)
-    if activation not in _ACTIVATIONS:
-        raise ValueError(
-            f"The classifier must give probabilities (softmax) or logits. Received: activation {activation!r}. "
-            f"{_ELSEWHERE}"
+            f"Model {model.name!r} must end in a classifier 'head' that gives probabilities (softmax) or logits: "
+            f"kh.reset_classifier puts one on a body. {_ELSEWHERE} Received: {head.name!r}, activation {activation!r}"
         )
     info = info_of(model)
     if variant is None and info is None and model.name not in ALL_VARIANTS:
