@@ -13,7 +13,7 @@ from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.stopping import Stopped
 from keras_highway.training.loop import Run, train
-from keras_highway.training.recipe import parse_policy
+from keras_highway.training.recipe import changed, parse_policy
 from keras_highway.training.recipes import RECIPES, tiny
 from tests.checkpoints import arrays
 
@@ -132,7 +132,7 @@ def test_epochs_divide_and_go_on_with_the_same_images():
 
 def test_rand_augment_of_images_in_memory_is_refused():
     with pytest.raises(ValueError, match=r"`rand_augment` needs images in files.*'cifar10'"):
-        open_source(dataclasses.replace(RSB, data="cifar10"), None)
+        changed(RECIPES["resnet110"], rand_augment=RSB.rand_augment)
 
 
 @pytest.mark.slow

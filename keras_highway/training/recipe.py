@@ -402,6 +402,11 @@ _RULES: tuple[_Rule, ...] = (
         lambda r: r.other_shape,
         "net.input_shape must be the size of the images that `transform` makes: leave it out.",
     ),
+    (
+        ("rand_augment", "data"),
+        lambda r: r.rand_augment and not r.decoded and not r.data.startswith("synthetic_"),
+        "`rand_augment` needs images in files: a folder, or 'tfds:...'.",
+    ),
     _no_effect("crop_scale", False, "in memory, which are shifted"),
     *(
         _no_effect(name, True, "decoded on the way, which are cropped and mirrored")

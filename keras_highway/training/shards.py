@@ -22,7 +22,7 @@ from keras_highway._support.terminal import visible
 from keras_highway.data.datasets import SHARDS
 from keras_highway.data.images import ImageError
 from keras_highway.training.data.augment import decoded
-from keras_highway.training.data.folders import class_names, image_files
+from keras_highway.training.data.folders import common_class_names, image_files
 from keras_highway.training.data.shards import FORMAT, SPLITS, read_manifest
 from keras_highway.training.distributed.stopping import USAGE_ERROR
 
@@ -33,9 +33,7 @@ _HEADER, _FOOTER = 12, 4  # bytes of a TFRecord around its content
 
 def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = None) -> dict:
     """Write the shards of a folder, their index and last the manifest; returns the manifest."""
-    classes = class_names(folder / "train")
-    if classes != class_names(folder / "val"):
-        raise ValueError(f"{folder}/train and {folder}/val have different classes.")
+    classes = common_class_names(folder)
     files = {split: image_files(folder / split, classes) for split in SPLITS}
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):

@@ -36,14 +36,11 @@ class FolderSource:
 
     def __init__(self, recipe: Recipe, data_dir):
         root = Path(data_dir or "")
-        names = {split: class_names(root / split) for split in ("train", "val")}
-        if names["train"] != names["val"]:
-            differ = sorted(set(names["train"]) ^ set(names["val"]))
-            raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
-        files = {split: image_files(root / split, names[split]) for split in ("train", "val")}
-        check_several(names["train"], f"{root}/train")
-        self._start(recipe, TRANSFORMS[recipe.transform], files, len(names["train"]))
-        self.class_names = tuple(names["train"])
+        names = common_class_names(root)
+        files = {split: image_files(root / split, names) for split in ("train", "val")}
+        check_several(names, f"{root}/train")
+        self._start(recipe, TRANSFORMS[recipe.transform], files, len(names))
+        self.class_names = tuple(names)
 
     def _start(self, recipe: Recipe, transform: Transform, files: dict[str, tuple], classes: int) -> None:
         """Note the images, after the recipe's hold-out and limits."""
@@ -134,15 +131,11 @@ class FolderSource:
         """Raise a ValueError for an image that is missing, cut short or broken, not for a failing file system."""
         tf = tensorflow()
         try:
-            encoded = self._read(path)
-        except (tf.errors.NotFoundError, EOFError) as error:
+            decoded(self._read(path), self._transform.channels)
+        except (tf.errors.NotFoundError, EOFError, tf.errors.InvalidArgumentError, ImageError) as error:
             raise ValueError(f"{self._place(path)} cannot be read: {reason_of(error)}. {self._REMEDY}") from error
         except (tf.errors.OpError, OSError):
             return
-        try:
-            decoded(encoded, self._transform.channels)
-        except (tf.errors.InvalidArgumentError, ImageError) as error:
-            raise ValueError(f"{self._place(path)} cannot be read: {reason_of(error)}. {self._REMEDY}") from error
 
     def _place(self, path) -> str:
         """Return the name of an image for messages."""
@@ -172,6 +165,14 @@ def class_names(folder: Path) -> list[str]:
         raise ValueError(f"{folder} has no sub-folders; it needs one per class.")
     check_class_names(names, str(folder))
     return names
+
+
+def common_class_names(root: Path) -> list[str]:
+    """Return the names of the classes of `train` and `val`, which must be the same."""
+    train, val = (class_names(root / split) for split in ("train", "val"))
+    if differ := sorted(set(train) ^ set(val)):
+        raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
+    return train
 
 
 def check_several(names: Sequence[str], where: str) -> None:

@@ -119,10 +119,6 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         from keras_highway.training.data.folders import EncodedSource
 
         source = EncodedSource(recipe, synthetic_dataset(recipe.data))
-    elif recipe.rand_augment:
-        raise ValueError(
-            f"`rand_augment` needs images in files: a folder, or 'tfds:...'. Received: data={recipe.data!r}"
-        )
     else:
         source = ArraySource(recipe, data_dir)
     if epoch_samples(source.images, recipe.repeated_augmentation) < recipe.batch_size:
