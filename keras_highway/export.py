@@ -86,6 +86,22 @@ def export(
     Low-rank updates (`kh.enable_lora`) are merged into the kernels. An open
     image size stays open. If anything fails, no file is written and an
     earlier file at `path` is unchanged.
+
+    Args:
+        model: A network with one input and one output.
+        path: The folder (`"tf_saved_model"`), `.onnx` or `.tflite` file to
+            write.
+        export_format: `"onnx"`, or on TensorFlow also `"tf_saved_model"` and
+            `"litert"`.
+        samples: Inputs for the comparison. Defaults to random images.
+        int8: A few hundred training images as the network takes them, float32.
+            The LiteRT file then computes in 8-bit integers, scaled by the
+            activations of these images.
+
+    Returns:
+        The largest difference from the Keras network, relative to its largest
+        output if that is above 1. With `int8`: the share of images to which
+        both networks give the same class.
     """
     path = Path(path)
     _check_request(model, path, export_format, samples, int8)
