@@ -264,7 +264,7 @@ def _check_model(model: keras.Model) -> None:
     if not is_functional(model) or len(model.inputs) != 1 or len(model.outputs) != 1:
         reason = f"highway_from_resnet converts a functional model of one input and one output. {advice}"
     elif not any(isinstance(layer, GatedBlock) for layer in model.layers):
-        reason = f"The model has no residual blocks of keras_highway (those of a nested model do not count). {advice}"
+        reason = f"The model has no residual blocks of keras_highway (blocks of a nested model do not count). {advice}"
     else:
         parts = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
         reasons = [_refusal(block, model) for block in blocks(model).values()]
