@@ -213,6 +213,10 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
             f"Unknown field of variant {spec.name!r}: set channels with input_shape=(height, width, channels). "
             f"Received: in_chans={changes['in_chans']!r}"
         )
+    stages, known = changes.get("stages"), [field.name for field in dataclasses.fields(ConvStage)]
+    for stage in stages if isinstance(stages, list | tuple) else ():
+        if isinstance(stage, dict) and not stage.keys() <= set(known):  # msgspec ignores unknown names
+            raise ValueError(f"Unknown field of a stage. Fields are {', '.join(known)}. Received: stages={stages!r}")
     new = coerced(spec, f"variant {spec.name!r}", **changes)
     check(new)
     return new
