@@ -12,7 +12,7 @@ from training import search, study
         (study.main, ["block_forms", "--data", "{none}"], "No file {none}/cifar10.npz"),
         (study.main, ["imagenette_pair", "--data", "{none}"], "No folder {none}/train"),
         (search.main, ["figure1", "--data", "{none}", "--rungs", "1x1"], "No file {none}/mnist.npz"),
-        (study.main, ["designs", "--set", "precision=float8"], "`precision`: must be one of float32, mixed_bfloat16"),
+        (study.main, ["designs", "--set", "precision=float8"], "`precision` must be one of float32, mixed_bfloat16"),
         (study.main, ["imagenette_uie", "--set", "seed=3"], "`seed` is what a study sets itself: see --seeds."),
     ],
 )

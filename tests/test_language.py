@@ -603,10 +603,10 @@ def test_a_vocabulary_that_the_file_does_not_name_is_not_read(tmp_path):
     [
         (
             {"kernels": [200], "filters": [500], "char_units": 1000, "input_shape": [1000]},
-            "100,634,980 weights, and the file has 940",
+            "the network is larger than the file",
         ),
-        ({"highways": 1000}, "1,004 layers, and the file has 17"),
-        ({"units": 1000}, "weights, and the file has 940"),
+        ({"highways": 1000}, "the network is larger than the file"),
+        ({"units": 1000}, "the network is larger than the file"),
         ({"colour": 3}, "that make no network: unknown field 'colour'"),
         ({"dtype": "float16"}, "unknown field 'dtype'"),
         ({"highways": "two"}, "that make no network"),

@@ -156,7 +156,7 @@ def test_other_analyses_follow():
             np.testing.assert_array_equal(a, b)
     guided = guided_backprop(shared, batch(shared), "stage1_block2", 0)
     assert np.isfinite(guided.gradient).all() and np.abs(guided.gradient).max() > 0
-    with pytest.raises(ValueError, match=r"this one shares them with others.*block 'stage1_block1'"):
+    with pytest.raises(ValueError, match=r"this one shares them with others"):
         highway_from_resnet(small(blocks=(2,), gating="residual", post_activation=True))
     with pytest.raises(ValueError, match="'stage1_transform'"):
         torch_variables(shared)
