@@ -289,9 +289,9 @@ def read_all(test_set: PhotographSet, transform: Transform, size: int) -> Iterat
 
 
 def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:
-    """Return the pixels as stored (like training, timm and torchvision, not upright), or the error message."""
+    """Return the pixels, or the error message."""
     try:
-        return load_image(photograph.file, transform, upright=False)
+        return load_image(photograph.file, transform)
     except ImageError as error:
         return str(error)
 
