@@ -3,7 +3,8 @@
 import dataclasses
 import fnmatch
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -17,12 +18,14 @@ from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
 from keras_highway.weights import keras_archive, registry
 from keras_highway.weights.describe import published_for, transform_of
-from keras_highway.weights.info import WeightsInfo, note_info
+from keras_highway.weights.info import ClassNames, WeightsInfo, convert, note_info
 from keras_highway.weights.load import (
+    FreshHead,
     check_language_model,
     load_exactly,
     load_into,
     own_form,
+    reset_head,
     to_json_values,
     trimmed,
     without_removed,
@@ -63,7 +66,7 @@ def create_model(
     input_tensor: Any = None,
     input_shape: tuple[int | None, ...] | None = None,
     pooling: str | None = None,
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
     classifier_activation: str | Callable[..., Any] | None = "softmax",
     name: str | None = None,
     dtype: str | keras.DTypePolicy | None = None,
@@ -89,10 +92,12 @@ def create_model(
             grey image gives what three equal channels gave; for several its
             channels are repeated and scaled.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
-        classes: Int. With trained weights and another number of classes than
-            theirs, the body is trained and the head fresh, which a warning
-            (`kh.FreshHead`) reports. Defaults to that
-            of the weights, else of the variant.
+        classes: Int or list of names. With trained weights and another number
+            of classes than theirs, or other names, the body is trained and the
+            head fresh, which a warning (`kh.FreshHead`) reports; the same
+            number keeps the trained head. `kh.save` and
+            `kh.decode_predictions` use the names. Defaults to the classes of
+            the weights, else to the variant's number.
         classifier_activation: Activation of the classifier, `None` for
             logits. Defaults to `"softmax"`.
         name: Name of the model. Defaults to the variant.
@@ -133,7 +138,7 @@ def build_with(
     input_tensor: keras.KerasTensor | None = None,
     input_shape: tuple[int | None, ...] | None = None,
     pooling: str | None = None,
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
     classifier_activation: str | Callable[..., Any] | None = "softmax",
     name: str | None = None,
     dtype: str | keras.DTypePolicy | None = None,
@@ -158,7 +163,10 @@ def build_with(
             load_exactly(model, file)
             note_info(model, file.info)
         return model
-    if classes is None and file is not None:
+    names: tuple[str, ...] = ()
+    if isinstance(classes, list | tuple):
+        names, classes = convert(list(classes), ClassNames, "`classes`"), len(classes)
+    elif classes is None and file is not None:
         classes = file.classes
     if include_preprocessing:
         transform = _transform_of(spec, file, include_preprocessing)
@@ -171,20 +179,31 @@ def build_with(
     model = trimmed(model, removed) if file is None else without_removed(model, file)
     if file is not None:
         load_into(model, file, spec)
-    note_info(model, _info(spec, file, classes, include_top, removed))
+        if include_top and names and file.classes == classes and names != file.info.classes:
+            reset_head(model)
+            message = (
+                f"The head for {', '.join(names[:5])}, ... is fresh: train it before its predictions mean anything."
+            )
+            warnings.warn(message, FreshHead, stacklevel=3)
+    note_info(model, _info(spec, file, names or classes, include_top, removed))
     return model
 
 
 def _info(
-    spec: NetSpec, file: WeightsFile | None, classes: int | None, include_top: bool, removed: tuple[str, ...]
+    spec: NetSpec,
+    file: WeightsFile | None,
+    classes: int | tuple[str, ...] | None,
+    include_top: bool,
+    removed: tuple[str, ...],
 ) -> WeightsInfo:
     """Return the record of a model; without its own classifier, the file's measurements are not the model's."""
+    names = classes if isinstance(classes, tuple) else ()
     overrides = to_json_values(dataclasses.replace(spec, classes=get_spec(spec.name).classes), get_spec(spec.name))
     if file is None:
-        return WeightsInfo(variant=spec.name, overrides=overrides, removed=removed)
-    if include_top and file.classes in (None, classes):
+        return WeightsInfo(variant=spec.name, overrides=overrides, removed=removed, classes=names)
+    if include_top and (names == file.info.classes if names else file.classes in (None, classes)):
         return dataclasses.replace(file.info, variant=spec.name, overrides=overrides)
-    return file.info.derived(variant=spec.name, overrides=overrides, classes=())
+    return file.info.derived(variant=spec.name, overrides=overrides, classes=names)
 
 
 def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
@@ -264,7 +283,7 @@ _DOC = """Build {title} [{source}].
             ImageNet; without the classifier any height and width. For other
             numbers of channels see `create_model`.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
-        classes: Int, as in `create_model`. Defaults to the classes of
+        classes: Int or list of names, as in `create_model`. Defaults to the classes of
             the weights, `1000` for ImageNet and without weights.
         classifier_activation: `"softmax"` or `None` for logits.
         name: Name of the model. Defaults to `"{name}"`.
@@ -304,7 +323,7 @@ class Application(Protocol):
         input_tensor: Any = None,  # a keras.KerasTensor; a checker takes what keras.Input returns for a list, too
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
-        classes: int | None = None,
+        classes: int | Sequence[str] | None = None,
         classifier_activation: str | Callable[..., Any] | None = "softmax",
         name: str = ...,
         **spec_overrides: Any,
@@ -324,7 +343,7 @@ def _application(variant: str, title: str) -> Application:
         input_tensor: Any = None,
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
-        classes: int | None = None,
+        classes: int | Sequence[str] | None = None,
         classifier_activation: str | Callable[..., Any] | None = "softmax",
         name: str = variant,
         **spec_overrides: Any,

@@ -202,6 +202,21 @@ def test_weights_from_a_file(saved):
         np.testing.assert_array_equal(np.asarray(other(x)), np.asarray(model(x)))
 
 
+def test_other_names_of_as_many_classes_have_a_fresh_head(tmp_path):
+    trained = numpy(kh.load("mnist10_w16.tvdn").get_layer("head").kernel)
+    with pytest.warns(FreshHead, match="head for a, b, c, d, e, ... is fresh"):
+        fresh = kh.load("mnist10_w16.tvdn", classes=list("abcdefghij"))
+    assert np.abs(numpy(fresh.get_layer("head").kernel) - trained).max() > 0.01
+    np.testing.assert_array_equal(fresh.weights[0], kh.load("mnist10_w16.tvdn").weights[0])
+    for same in (list("0123456789"), 10):
+        np.testing.assert_array_equal(kh.load("mnist10_w16.tvdn", classes=same).get_layer("head").kernel, trained)
+    kh.save(fresh, tmp_path / "letters")
+    assert kh.decode_predictions(np.eye(10), 1, weights=kh.load(tmp_path / "letters"))[2][0].name == "c"
+    assert kh.create_model("mnist10_w16", classes=["cat", "dog"]).output_shape == (None, 2)
+    with pytest.raises(ValueError, match="`classes`"):
+        kh.create_model("mnist10_w16", classes=["cat", 3])
+
+
 def test_new_classes_keep_the_trained_body(saved):
     model, path = saved
     with pytest.warns(FreshHead, match="head for 7 classes is fresh: .* has one for 10"):

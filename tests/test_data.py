@@ -315,7 +315,7 @@ def test_a_jpeg_that_is_too_large_is_so_in_training_as_well(monkeypatch):
     for module in (decoding, image_files):
         monkeypatch.setattr(module, "MOST_PIXELS", 70 * 90 - 1)
     with pytest.raises(image_files.ImageError, match="too large: images of at most"):
-        load_image(content, IMAGENET, upright=False)
+        load_image(content, IMAGENET)
     for read in (lambda: decoding.decoded(content, 3), lambda: Augment((8, 8))(tf.constant(content), [1, 2])):
         with pytest.raises(tf.errors.InvalidArgumentError, match="too large: images of at most 6,299 pixels"):
             read()
@@ -520,7 +520,7 @@ def test_a_cmyk_image_is_read_in_grey(tmp_path):
     Image.fromarray(pixels, "CMYK").resize((60, 80)).save(tmp_path / "c.jpg", quality=95)
     content = (tmp_path / "c.jpg").read_bytes()
     transform = dataclasses.replace(TRANSFORMS["mnist"], size=(80, 60))
-    expected = load_image(tmp_path / "c.jpg", transform, upright=False)
+    expected = load_image(tmp_path / "c.jpg", transform)
     np.testing.assert_array_equal(np.asarray(decoded(tf.constant(content), 1)), expected)
     augment = Augment((28, 28), channels=1, mean=(0.0,))
     assert np.asarray(augment(tf.constant(content), tf.constant([0, 1], tf.int64))).shape == (28, 28, 1)
@@ -531,7 +531,11 @@ def test_a_folder_named_like_an_image_is_none(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a" / "B.JPG")
     (tmp_path / "a" / ".jpg").write_bytes(b"")  # a hidden file without a suffix
     (tmp_path / "a" / "self.jpg").symlink_to("self.jpg")  # whatever reads it reports it
-    assert [path.name for _, paths in photographs_of(tmp_path, ["a"]) for path in paths] == ["B.JPG", "self.jpg"]
+    (tmp_path / "a" / "notes.txt").write_bytes(b"")
+    (tmp_path / "a" / "scan.tiff").write_bytes(b"")
+    with pytest.warns(kh.Notice, match=r"2 files or folders in the classes of .* were left out, e.g. .*dir\.jpg"):
+        names = [path.name for _, paths in photographs_of(tmp_path, ["a"]) for path in paths]
+    assert names == ["B.JPG", "scan.tiff", "self.jpg"]
 
 
 def test_shards_leave_out_a_link_to_nothing(tmp_path):

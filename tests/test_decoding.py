@@ -75,17 +75,28 @@ def test_both_paths_give_the_same_input(name, kind, tmp_path):
         assert np.abs(training - user).mean() < 0.01, size  # of the network's input, whose deviation is about 1
 
 
-def test_test_sets_take_images_as_they_are_stored(tmp_path):
-    """As timm and torchvision: published accuracies are of images that no EXIF orientation has turned."""
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_every_reader_turns_photographs_upright(tmp_path, orientation):
     transform, path = TRANSFORMS["imagenet_64"], tmp_path / "image.jpeg"
-    image = Image.open(io.BytesIO(encoded((120, 90), "jpeg")))
-    exif = image.getexif()
-    exif[0x0112] = 6  # orientation
-    image.save(path, exif=exif, quality=95)
-    training = CentralCrop(transform)(tensorflow().constant(path.read_bytes()), None).numpy()
+    pixels = np.zeros((90, 120, 3), np.uint8)
+    pixels[:, :60, 0] = pixels[:45, :, 1] = 255  # each corner has its colour
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).save(path, exif=exif, quality=95)
+    turned = Image.fromarray(np.rot90(pixels, {3: 2, 6: -1}[orientation]))
+    buffer = io.BytesIO()
+    turned.save(buffer, "png")
+    expected = load_image(buffer, transform)
+    content = tensorflow().constant(path.read_bytes())
+    tested = CentralCrop(transform)(content, None).numpy()
     (batch,) = read_batches([Photograph(path, 0)], transform, 1)
-    assert np.abs(training - transform.apply(batch.pixels[0])).mean() < 0.02
-    assert np.abs(training - transform.apply(load_image(path, transform))).mean() > 0.1  # a user's is turned upright
+    assert np.abs(tested - transform.apply(expected)).mean() < 0.05
+    assert np.abs(batch.pixels[0].astype(int) - expected).mean() < 3
+    whole = Augment((64, 64), crop_scale=1.0)  # its corners tell what is up
+    crop = whole._crop(content, tensorflow().constant([0, 0, 0])).numpy()
+    assert crop.shape[0] >= crop.shape[1] if orientation == 6 else crop.shape[1] >= crop.shape[0]
+    corners = [[np.rot90(pixels, {3: 2, 6: -1}[orientation])[y, x] for x in (0, -1)] for y in (0, -1)]
+    np.testing.assert_allclose([[crop[y, x] for x in (0, -1)] for y in (0, -1)], corners, atol=12)
 
 
 @pytest.mark.parametrize(

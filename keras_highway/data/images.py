@@ -59,9 +59,7 @@ class EncodedImage(io.BytesIO):
         return self.name
 
 
-def load_image(
-    path: str | os.PathLike[str] | io.BytesIO | bytes, transform: Transform, *, upright: bool = True
-) -> np.ndarray:
+def load_image(path: str | os.PathLike[str] | io.BytesIO | bytes, transform: Transform) -> np.ndarray:
     """Read an image file and bring it to a transform's size and channels.
 
     The image is turned upright by its EXIF orientation and converted from any
@@ -76,9 +74,6 @@ def load_image(
             or its content, bytes or `io.BytesIO`. At most `MOST_PIXELS`
             pixels, 67 million, and 65,536 per side.
         transform: The transform of the weights that it is for, a `Transform`.
-        upright: Bool, whether to turn the image by its EXIF orientation.
-            Training, and the published numbers of test sets, take images as
-            they are stored. Defaults to `True`.
 
     Returns:
         uint8 array `(height, width, channels)`; `transform.apply` scales it.
@@ -96,17 +91,28 @@ def load_image(
         )
     path = EncodedImage(path, NAMELESS) if isinstance(path, bytes) else path
     with _explained(path):
-        image = _opened(path, transform.channels, upright)
+        image = _opened(path, transform.channels)
         return _as_array(_resized(image, transform), transform.channels)
 
 
 def decode_image(path: str | os.PathLike[str] | io.BytesIO, channels: int) -> np.ndarray:
-    """Read an image file as it is stored, in its own size; modes and errors as in `load_image`."""
+    """Read an image file in its own size, upright; modes and errors as in `load_image`."""
     with _explained(path):
-        return _as_array(_opened(path, channels, upright=False), channels)
+        return _as_array(_opened(path, channels), channels)
 
 
-def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int, upright: bool) -> Image.Image:
+def is_upright(content: bytes) -> bool:
+    """Whether an image file has no EXIF orientation that turns or mirrors it."""
+    if b"Exif" not in content:
+        return True
+    try:
+        with Image.open(io.BytesIO(content)) as file:
+            return file.getexif().get(ExifTags.Base.Orientation) not in _TURNS
+    except Exception:  # broken: the decoder explains it
+        return True
+
+
+def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int) -> Image.Image:
     if not isinstance(path, io.BytesIO) and not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode):
         raise ImageError(f"{path}: a pipe or a device, not an image file")  # a pipe may wait, a device have no end
     with Image.open(path) as file:
@@ -114,7 +120,7 @@ def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int, upright: b
             raise ImageError(f"{path}: {_TOO_LARGE}; it has {file.width:,} x {file.height:,}")
         file.load()
         # Pillow's own `exif_transpose` writes all other tags again and fails on an odd one.
-        turn = _TURNS.get(file.getexif().get(ExifTags.Base.Orientation)) if upright else None
+        turn = _TURNS.get(file.getexif().get(ExifTags.Base.Orientation))
         return _flat(file if turn is None else file.transpose(turn)).convert("L" if channels == 1 else "RGB")
 
 

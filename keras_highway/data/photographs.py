@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import os
 import re
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ from msgspec import Meta
 
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_bounded
+from keras_highway._support.terminal import Notice, visible
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from keras_highway.data.images import EncodedImage, ImageError, load_image
 from keras_highway.data.transforms import Transform, imagenet_classes
@@ -106,7 +108,7 @@ def _imagenet_labels(where: str, names: Sequence[str], class_names: Sequence[str
     return labels
 
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")  # other files are left alone, in training, too
+SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 ANNOTATIONS = "val_annotations.txt"
 _IMAGES = "images"
 
@@ -124,7 +126,10 @@ def classes_in(folder: Path) -> list[str]:
 
 
 def photographs_of(folder: Path, names: list[str]) -> Iterator[tuple[str, list[Path]]]:
-    """Yield classes with their photographs, sorted by name: `CLASS/*` or, without any, `CLASS/images/*`."""
+    """Yield classes with their photographs, sorted by name: `CLASS/*` or, without any, `CLASS/images/*`.
+
+    A `Notice` counts other files and folders between the photographs.
+    """
     if annotated := _annotated(folder):
         files: dict[str, list[Path]] = {name: [] for name in names}
         for file, name in sorted(annotated.items()):
@@ -132,19 +137,37 @@ def photographs_of(folder: Path, names: list[str]) -> Iterator[tuple[str, list[P
                 files[name].append(folder / _IMAGES / file)
         yield from files.items()
         return
+    left_out: list[Path] = []
     for name in names:
-        yield name, _images(folder / name) or _images(folder / name / _IMAGES)
+        images, others = _listed(folder / name)
+        left_out += others if images else []
+        yield name, images or _images(folder / name / _IMAGES)
+    if left_out:
+        warnings.warn(
+            f"{len(left_out)} files or folders in the classes of {folder} were left out, e.g. {visible(left_out[0])}: "
+            f"photographs are {', '.join(SUFFIXES)} directly in the folder of their class.",
+            Notice,
+            stacklevel=2,
+        )
 
 
 def _images(folder: Path) -> list[Path]:
     """Return the images in a folder, which may not exist, sorted as their paths are."""
+    return _listed(folder)[0]
+
+
+def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the images in a folder, which may not exist, and what else is in it."""
     if not folder.is_dir():
-        return []
+        return [], []
     with os.scandir(folder) as entries:  # for all but links, `is_dir` needs no other system call
         # Hidden files are no photographs: macOS keeps metadata of 0.jpg in ._0.jpg.
-        named = (e for e in entries if not e.name.startswith(".") and os.path.splitext(e.name)[1].lower() in SUFFIXES)
-        names = [e.name for e in named if not os.path.isdir(e.path)]
-    return sorted((folder / name for name in names), key=str)
+        seen = {
+            folder / e.name: os.path.splitext(e.name)[1].lower() in SUFFIXES and not os.path.isdir(e.path)
+            for e in entries
+            if not e.name.startswith(".")
+        }
+    return tuple(sorted((path for path in seen if seen[path] == kind), key=str) for kind in (True, False))
 
 
 def _annotated(folder: Path) -> dict[str, str]:
@@ -289,9 +312,9 @@ def read_all(test_set: PhotographSet, transform: Transform, size: int) -> Iterat
 
 
 def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:
-    """Return the pixels as stored (like training, timm and torchvision, not upright), or the error message."""
+    """Return the pixels, or the error message."""
     try:
-        return load_image(photograph.file, transform, upright=False)
+        return load_image(photograph.file, transform)
     except ImageError as error:
         return str(error)
 

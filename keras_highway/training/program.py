@@ -31,7 +31,7 @@ from keras_highway.variants import VARIANTS
 from keras_highway.weights import files as weights_file
 from keras_highway.weights.info import FILE as WEIGHTS
 from keras_highway.weights.info import info_of
-from keras_highway.weights.load import FreshHead
+from keras_highway.weights.load import FreshHead, reset_head
 
 BODY = "body"  # value of `freeze` that trains the head alone
 SUMS = ("loss", "accuracy", "top5", "weight")
@@ -263,9 +263,7 @@ def bring_to_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) -
         order = [theirs.index(name) for name in ours]
         head.set_weights([value[..., order] for value in head.get_weights()])
     else:
-        again = head.__class__.from_config(head.get_config())
-        again.build(head.input.shape)
-        head.set_weights(again.get_weights())
+        reset_head(net)
 
 
 def data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:

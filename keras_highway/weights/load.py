@@ -41,6 +41,14 @@ class FreshHead(Notice):
     """Weights were loaded for another number of classes than theirs: the body is trained, the classifier is random."""
 
 
+def reset_head(model: keras.Model) -> None:
+    """Draw the weights of a classifier again."""
+    head = model.get_layer("head")
+    again = type(head).from_config(head.get_config())
+    again.build(head.input.shape)
+    head.set_weights(again.get_weights())
+
+
 def to_json_values(spec: NetSpec, row: NetSpec) -> dict[str, Any]:
     """Return the fields of a spec that differ from the variant's, as JSON values."""
     own, known = to_dict(spec), to_dict(row)

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
 from keras_highway._support.backend import tensorflow
-from keras_highway.data.images import MOST_PIXELS, NAMELESS, EncodedImage, decode_image
+from keras_highway.data.images import MOST_PIXELS, NAMELESS, EncodedImage, decode_image, is_upright
 from keras_highway.data.transforms import Transform
 from keras_highway.training.recipe import LARGEST, Recipe, parse_policy
 
@@ -74,12 +74,10 @@ class Augment:
 
     def _crop(self, encoded, seed):
         """Decode only the window where TensorFlow does, see `decoded`."""
-        tf = tensorflow()
         if self._channels == 1:
             return self._other_crop(encoded, seed)
-        return tf.cond(
-            tf.io.is_jpeg(encoded), lambda: self._jpeg_crop(encoded, seed), lambda: self._other_crop(encoded, seed)
-        )
+        jpeg = _is_upright_jpeg(encoded)
+        return tensorflow().cond(jpeg, lambda: self._jpeg_crop(encoded, seed), lambda: self._other_crop(encoded, seed))
 
     def _jpeg_crop(self, encoded, seed):
         tf = tensorflow()
@@ -142,16 +140,22 @@ def decoded(encoded, channels: int):
     """Return an image's pixels as `load_image` reads them: JPEG in colour by TensorFlow, everything else by Pillow.
 
     TensorFlow drops transparency, which shows the colour below it, knows
-    neither WebP nor palettes of BMP, and cannot make CMYK grey.
+    neither WebP, palettes of BMP nor EXIF orientations, and cannot make CMYK
+    grey.
     """
-    tf = tensorflow()
     if channels == 1:
         return decoded_by_pillow(encoded, channels)
-    return tf.cond(
-        tf.io.is_jpeg(encoded),
-        lambda: _decoded_jpeg(encoded, channels),
-        lambda: decoded_by_pillow(encoded, channels),
+    jpeg = _is_upright_jpeg(encoded)
+    return tensorflow().cond(
+        jpeg, lambda: _decoded_jpeg(encoded, channels), lambda: decoded_by_pillow(encoded, channels)
     )
+
+
+def _is_upright_jpeg(encoded):
+    tf = tensorflow()
+    encoded = tf.convert_to_tensor(encoded)  # of Python's bytes NumPy would cut the zeros at the end
+    upright = tf.numpy_function(lambda content: is_upright(_bytes(content)), [encoded], tf.bool)
+    return tf.io.is_jpeg(encoded) & tf.ensure_shape(upright, ())
 
 
 def jpeg_shape(encoded):
@@ -175,7 +179,7 @@ def _decoded_jpeg(encoded, channels: int):
 
 
 def decoded_by_pillow(encoded, channels: int):
-    """Return the pixels of an image that is no JPEG; a broken one is an `ImageError`."""
+    """Return the pixels of an image by Pillow; a broken one is an `ImageError`."""
     tf = tensorflow()
     # As a tensor: of Python's bytes NumPy would cut the zeros at the end.
     encoded = tf.convert_to_tensor(encoded)
@@ -184,8 +188,11 @@ def decoded_by_pillow(encoded, channels: int):
 
 
 def _pillow_pixels(channels: int, encoded: bytes | np.ndarray) -> np.ndarray:
-    content = encoded.item() if isinstance(encoded, np.ndarray) else encoded  # an array outside of a pipeline
-    return decode_image(EncodedImage(content, NAMELESS), channels)
+    return decode_image(EncodedImage(_bytes(encoded), NAMELESS), channels)
+
+
+def _bytes(encoded: bytes | np.ndarray) -> bytes:
+    return encoded.item() if isinstance(encoded, np.ndarray) else encoded  # an array outside of a pipeline
 
 
 # RandAugment as timm defines it [Cubuk et al. 2019; RSB]. Pillow makes every operation, as for timm: both give the

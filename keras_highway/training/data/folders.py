@@ -222,7 +222,7 @@ def _encoded(images: np.ndarray) -> np.ndarray:
 
 
 class CentralCrop:
-    """The transform's resizing and central crop, as `load_image(..., upright=False)`; the seed is not used."""
+    """The transform's resizing and central crop, as `load_image`; the seed is not used."""
 
     def __init__(self, transform: Transform):
         self._transform = transform
