@@ -167,7 +167,8 @@ def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
             for e in entries
             if not e.name.startswith(".")
         }
-    return tuple(sorted((path for path in seen if seen[path] == kind), key=str) for kind in (True, False))
+    ordered = sorted(seen, key=str)
+    return [path for path in ordered if seen[path]], [path for path in ordered if not seen[path]]
 
 
 def _annotated(folder: Path) -> dict[str, str]:
