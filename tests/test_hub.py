@@ -18,6 +18,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 from huggingface_hub import constants
+from miniatures import numpy
 
 import keras_highway as kh
 from keras_highway._support.files import may_pass
@@ -41,7 +42,7 @@ def trained(tmp_path_factory):
     model.get_layer("head").bias.assign(np.arange(10.0))
     path = tmp_path_factory.mktemp("trained") / FILE
     weights_file.save(model, path, VARIANT, 10)
-    return np.asarray(model(X)), path.read_bytes()
+    return numpy(model(X)), path.read_bytes()
 
 
 @pytest.fixture
@@ -117,16 +118,16 @@ def check_no_name(text):
 
 def test_load_from_the_hub_and_then_from_its_cache(fake_hub, published, trained):
     for _ in range(2):
-        np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])
+        np.testing.assert_array_equal(numpy(kh.load(f"hf://{NAME}")(X)), trained[0])
     assert fake_hub.count("GET", "/content/") == 1
     model = kh.create_model(VARIANT, weights=f"hf://{NAME}@{published}")
-    np.testing.assert_array_equal(np.asarray(model(X)), trained[0])
+    np.testing.assert_array_equal(numpy(model(X)), trained[0])
 
 
 def test_revisions_are_what_is_loaded(fake_hub, published, trained):
     fake_hub.repositories[NAME].tags["v1"] = published
     fake_hub.add(NAME, {FILE: b"something else"})
-    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}@v1")(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load(f"hf://{NAME}@v1")(X)), trained[0])
     with pytest.raises(HubError, match="no such revision"):
         kh.load(f"hf://{NAME}@v9")
 
@@ -145,17 +146,17 @@ def test_a_builder_takes_the_classes_of_the_file(fake_hub, trained, tmp_path):
 
 
 def test_a_row_is_downloaded_once_and_then_needs_no_hub(fake_hub, as_row, trained):
-    np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load(as_row.name)(X)), trained[0])
     count = len(fake_hub.requests)
-    np.testing.assert_array_equal(np.asarray(kh.create_model(VARIANT, weights="test")(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.create_model(VARIANT, weights="test")(X)), trained[0])
     assert len(fake_hub.requests) == count  # a pinned commit never changes
 
 
 def test_files_at_hand_come_before_the_hub(fake_hub, as_row, trained, tmp_path):
     (tmp_path / "zoo" / as_row.name).mkdir(parents=True)
     (tmp_path / "zoo" / as_row.name / FILE).write_bytes(trained[1])
-    np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
-    np.testing.assert_array_equal(np.asarray(kh.load(str(tmp_path / "zoo" / as_row.name))(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load(as_row.name)(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load(str(tmp_path / "zoo" / as_row.name))(X)), trained[0])
     assert fake_hub.requests == []
 
 
@@ -193,7 +194,7 @@ def test_a_weight_file_is_opened_once(fake_hub, as_row, published, trained, tmp_
     opens.clear()
     model = kh.load(path)
     assert opens.count(os.path.realpath(target)) == 1
-    np.testing.assert_allclose(np.asarray(model(X)), trained[0], atol=1e-6)
+    np.testing.assert_allclose(numpy(model(X)), trained[0], atol=1e-6)
 
 
 def test_the_shipped_weights_need_no_hub(fake_hub):
@@ -224,7 +225,7 @@ def test_wrong_content_is_refused_removed_and_loaded_anew(fake_hub, as_row, trai
     assert cached(tmp_path) == []
     fake_hub.fault = lambda method, path: None
     fake_hub.repositories[NAME].commits[-1] = (as_row.revision, good)
-    np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load(as_row.name)(X)), trained[0])
 
 
 def test_a_file_altered_in_the_cache_is_not_trusted(fake_hub, as_row, trained, tmp_path):
@@ -233,7 +234,7 @@ def test_a_file_altered_in_the_cache_is_not_trusted(fake_hub, as_row, trained, t
     blob.write_bytes(flipped(trained[1]))
     with pytest.raises(ValueError, match="damaged or altered"):
         kh.load(as_row.name)
-    np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load(as_row.name)(X)), trained[0])
 
 
 def described(trained, **changes):
@@ -308,7 +309,7 @@ def test_nobody_listens(fake_hub, published, trained):
     kh.load(f"hf://{NAME}")
     fake_hub.close()
     huggingface_hub.utils.close_session()
-    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])  # the cache knows main
+    np.testing.assert_array_equal(numpy(kh.load(f"hf://{NAME}")(X)), trained[0])  # the cache knows main
     with pytest.raises(HubError, match="try again later"):
         kh.load("hf://org/other")
 
@@ -516,7 +517,7 @@ def farm(published, tmp_path, monkeypatch, offline):
 
 
 def test_a_cache_of_links_to_files_is_read(farm, trained):
-    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load(f"hf://{NAME}")(X)), trained[0])
     assert resolve(f"hf://{NAME}").checked  # by its seal
 
 
@@ -546,7 +547,7 @@ def test_a_mirror_whose_etags_are_no_hashes(fake_hub, trained, monkeypatch):
     routes = [(method, route, resolved if call is honest else call) for method, route, call in fake._ROUTES]
     monkeypatch.setattr(fake, "_ROUTES", routes)
     fake_hub.add("org/mirror", {FILE: trained[1]})
-    np.testing.assert_array_equal(np.asarray(kh.load("hf://org/mirror")(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load("hf://org/mirror")(X)), trained[0])
 
 
 @pytest.mark.parametrize("content", [b"no weights", pickle.dumps(FILE)])
@@ -557,7 +558,7 @@ def test_a_file_that_was_published_so_is_downloaded_once(fake_hub, trained, cont
             kh.load("hf://org/wrong")
     assert fake_hub.count("GET", "/content/") == 1
     fake_hub.add("org/wrong", {FILE: trained[1]})
-    np.testing.assert_array_equal(np.asarray(kh.load("hf://org/wrong")(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load("hf://org/wrong")(X)), trained[0])
 
 
 def test_a_malformed_description_is_never_passed_over(fake_hub, trained, offline):
@@ -581,4 +582,4 @@ def test_a_file_that_the_system_cannot_read_is_kept(published, trained, monkeypa
             kh.load(f"hf://{NAME}")
     # Of a file system that is away: a run of several processes begins again.
     assert may_pass(raised.value) == (getattr(error, "errno", 0) == errno.ESTALE) and path.is_file()
-    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])
+    np.testing.assert_array_equal(numpy(kh.load(f"hf://{NAME}")(X)), trained[0])

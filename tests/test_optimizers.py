@@ -337,7 +337,7 @@ def test_a_warm_up_may_pass_a_milestone():
 def test_smoothing_with_a_threshold_is_for_mixed_images():
     """A share of 0.21 of ten classes is 0.9 * 0.21 + 0.01 = 0.199 when smoothed: no longer above 0.2."""
     recipe = with_settings(RECIPES["highway50_a2"], ["label_smoothing=0.1"])
-    logits, mix = np.array([[3.0, -2.0] + [0.0] * 8], np.float32), ([1], np.float32([0.79]))
+    logits, mix = np.array([[3.0, -2.0] + [0.0] * 8], np.float32), ([1], keras.ops.convert_to_tensor([0.79]))
     losses = [
         float(make_loss(changed(recipe, label_smoothing=smoothing), 10)(np.array([0]), logits, mix)[0])
         for smoothing in (0.1, 0.0)

@@ -57,12 +57,6 @@ def class_labels(
     return {name: i for i, name in enumerate(class_names)}
 
 
-def in_words(names: Sequence[str]) -> list[str]:
-    """Return class names; English words instead of WordNet identifiers if all are ImageNet's."""
-    known = dict(imagenet_classes())
-    return [known[name] for name in names] if set(names) <= set(known) else list(names)
-
-
 def relabelled(where: str, data: Dataset, class_names: Sequence[str]) -> Dataset:
     """Return a data set with the labels of weights that have its classes; unchanged if `class_names` is empty."""
     if not class_names or tuple(class_names) == tuple(data.classes):

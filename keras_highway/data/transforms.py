@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -397,6 +397,12 @@ def imagenet_classes() -> tuple[tuple[str, str], ...]:
     """Return WordNet's identifier and the name of each of the 1000 classes, in order; part of the package."""
     index = json.loads((Path(__file__).parent / "imagenet_class_index.json").read_text("utf-8"))
     return tuple((identifier, name) for identifier, name in (index[str(i)] for i in range(len(index))))
+
+
+def in_words(names: Sequence[str]) -> list[str]:
+    """Return class names; English words instead of WordNet identifiers if all are ImageNet's."""
+    known = dict(imagenet_classes())
+    return [known[name] for name in names] if set(names) <= set(known) else list(names)
 
 
 class PixelRange(Notice):

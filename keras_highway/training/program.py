@@ -19,8 +19,7 @@ from keras_highway._support.numerics import rank_of
 from keras_highway.analysis import cost
 from keras_highway.applications import create_model
 from keras_highway.data.datasets import FOLDERS, OWN_CLASSES
-from keras_highway.data.photographs import in_words
-from keras_highway.data.transforms import CLASSES, TRANSFORMS, imagenet_classes
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, imagenet_classes, in_words
 from keras_highway.models.transfer import freeze
 from keras_highway.tasks import IMAGES
 from keras_highway.training.data.device_images import WEIGHT, DeviceImages, normalized
