@@ -21,7 +21,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 # Tests that run on JAX and on PyTorch, too.
 ON_JAX := gating layers convolve bias_gradients batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided trainable \
-	attacks weights fuzz images run_attacks hub keras_archives preprocessing gate_analysis lesions
+	attacks weights fuzz images run_attacks keras_archives preprocessing gate_analysis lesions
 # What `make test` runs of these on JAX; `make test-all` runs the list.
 CORE_ON_JAX := gating blocks trace trainable
 # And single ones: the carried state, the form that computes each word once, scores and text.
