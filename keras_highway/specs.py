@@ -213,8 +213,9 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
             f"Unknown field of variant {spec.name!r}: set channels with input_shape=(height, width, channels). "
             f"Received: in_chans={changes['in_chans']!r}"
         )
-    stages, known = changes.get("stages"), [field.name for field in dataclasses.fields(ConvStage)]
+    stages = changes.get("stages")
     for stage in stages if isinstance(stages, list | tuple) else ():
+        known = [field.name for field in dataclasses.fields(ConvStage)]
         if isinstance(stage, dict) and not stage.keys() <= set(known):  # msgspec ignores unknown names
             raise ValueError(f"Unknown field of a stage. Fields are {', '.join(known)}. Received: stages={stages!r}")
     new = coerced(spec, f"variant {spec.name!r}", **changes)

@@ -107,9 +107,14 @@ def is_upright(content: bytes) -> bool:
         return True
     try:
         with Image.open(io.BytesIO(content)) as file:
-            return file.getexif().get(ExifTags.Base.Orientation) not in _TURNS
+            return _turn(file) is None
     except Exception:  # broken: the decoder explains it
         return True
+
+
+def _turn(file: Image.Image) -> Image.Transpose | None:
+    """Return the transposition that makes an image upright, None if it is; `exif_transpose` fails on odd tags."""
+    return _TURNS.get(file.getexif().get(ExifTags.Base.Orientation))
 
 
 def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int) -> Image.Image:
@@ -119,8 +124,7 @@ def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int) -> Image.I
         if file.width * file.height > MOST_PIXELS or max(file.size) > LONGEST_SIDE:
             raise ImageError(f"{path}: {_TOO_LARGE}; it has {file.width:,} x {file.height:,}")
         file.load()
-        # Pillow's own `exif_transpose` writes all other tags again and fails on an odd one.
-        turn = _TURNS.get(file.getexif().get(ExifTags.Base.Orientation))
+        turn = _turn(file)
         return _flat(file if turn is None else file.transpose(turn)).convert("L" if channels == 1 else "RGB")
 
 
