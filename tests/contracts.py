@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,11 @@ from keras_highway.variants import VARIANTS
 QUICK_XLA = "--xla_backend_optimization_level=0"
 # XLA compiles every new shape, so JAX gets fewer of Hypothesis's examples.
 EXAMPLES = 6 if keras.backend.backend() == "jax" else 30
+
+# TensorFlow's C++ code writes them before it reads a log level, and where it finds no GPU.
+NOTICE = re.compile(
+    r"WARNING: All log messages before absl|[IWE]0000 .*(port|cuda\w*|gpu_device|tf_tfl_\w+)\.cc:|INFO: Created"
+)
 
 # Fields that state where a row comes from, not what it builds.
 IDENTITY = {"name": "", "source": "", "recipe": "", "published_parameters": None, "printed_parameters": ""}

@@ -367,7 +367,7 @@ def test_a_model_compiled_to_be_evaluated_is_frozen():
 
 
 @pytest.mark.more
-@pytest.mark.filterwarnings("ignore:.* does not have a `quantize` method", "ignore:The convolutions and dense layers")
+@pytest.mark.filterwarnings("ignore:.* does not have a `quantize` method", "ignore:Layers of keras_highway")
 def test_a_quantized_net_is_not_converted():
     model = kh.create_model("resnet20", post_activation=True, **NET)
     model.quantize("int8")

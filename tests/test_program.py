@@ -3,12 +3,12 @@
 import errno
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from contracts import NOTICE
 
 from keras_highway._support.backend import program_of
 from keras_highway.cli import main
@@ -162,12 +162,6 @@ def test_which_program_imports_the_package(monkeypatch, argv, words, program):
     monkeypatch.setattr(sys, "argv", argv)
     monkeypatch.setattr(sys, "orig_argv", ["python", *words])
     assert program_of("keras_highway") == program
-
-
-# TensorFlow's C++ code writes them before it reads a log level, and where it finds no GPU.
-NOTICE = re.compile(
-    r"WARNING: All log messages before absl|[IWE]0000 .*(port|cuda\w*|gpu_device|tf_tfl_\w+)\.cc:|INFO: Created"
-)
 
 
 @pytest.mark.slow

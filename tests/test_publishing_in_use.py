@@ -86,7 +86,7 @@ def test_what_is_no_number_names_no_class(tmp_path, capsys):
 def test_gates_of_a_net_in_a_scan_are_refused(tmp_path, capsys):
     kh.save(kh.create_model("plain_fc1000", weights=None), tmp_path / "fc", transform="mnist")
     arguments = ["gates", str(sample_digits()[7]), "--weights", str(tmp_path / "fc"), "--out", str(tmp_path / "g.png")]
-    assert main(arguments) == 2 and "run in a scan" in capsys.readouterr().err
+    assert main(arguments) == 2 and "build the model with scanned=False" in capsys.readouterr().err
 
 
 def test_characters_beyond_the_output_are_escaped(monkeypatch):

@@ -19,7 +19,7 @@ for name in ("pread", "getuid", "fork", "mkfifo", "O_NOFOLLOW"):
 """
 _LOAD = """
 import importlib, numpy as np, keras_highway as kh
-for name in ("cli", "training.loop", "training.shards", "training.distributed.supervise", "publishing", "report"):
+for name in ("cli", "training.loop", "training.shards", "training.distributed.supervise", "weights.publish", "report"):
     importlib.import_module(f"keras_highway.{name}")
 model = kh.load("mnist10_w16.tvdn")
 print(model(np.zeros((1, 28, 28, 1), "float32")).shape)

@@ -269,7 +269,7 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     before, after = (kh.CharLM(weights=path) for path in (tmp_path / "run", folder))
     assert measure(registry.find(f"{name}.ptb"), folder, data) == pytest.approx(result["mean"], rel=1e-5)
     (data / "ptb" / "train.txt").write_text("other words\n")
-    with pytest.raises(ValueError, match=r"not the one .* was trained on: other words"):
+    with pytest.raises(ValueError, match="has other words than the training"):
         measure(registry.find(f"{name}.ptb"), folder, data)
     text = "ba den"
     assert after.score(text).perplexity == before.score(text).perplexity

@@ -350,10 +350,10 @@ def encoded_rows(builder: Any, split: str) -> Any:
 
 def check_features(name: str, builder: Any) -> Any:
     """Return the label feature of a set of images with one class each."""
-    features, kinds = builder.info.features or {}, _tfds("data").features
+    features, kinds = dict(builder.info.features or {}), _tfds("data").features
     known = (("image", kinds.Image), ("label", kinds.ClassLabel))
     if not all(isinstance(features.get(key), kind) for key, kind in known):
-        raise ValueError(f"{name} must have an Image `image` and a ClassLabel `label`. Received: {dict(features)}")
+        raise ValueError(f"{name} must have an Image `image` and a ClassLabel `label`. Received: {features}")
     return features["label"]
 
 

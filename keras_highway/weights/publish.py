@@ -166,9 +166,9 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tra
 def _read_recipe(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    values: Any = str | float | bool | None
+    values: Any = str | int | float | bool | None
     for _ in range(8):  # levels
-        values = str | float | bool | None | list[values] | dict[str, values]
+        values = str | int | float | bool | None | list[values] | dict[str, values]
     recipe = decode(read_bounded(path), dict[str, values], str(path))
     for field, kind in (("name", Text), ("source", LongText)):
         convert(recipe.get(field, ""), kind, f"{path}: {field}")

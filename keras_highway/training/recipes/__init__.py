@@ -24,7 +24,7 @@ def tiny(recipe: RecipeT) -> RecipeT:
     if isinstance(recipe, LanguageRecipe):
         short = {"data": SYNTHETIC_CORPUS, "steps": 20, "test_tokens": 400}
     else:
-        short = _short(recipe, getattr(spec, "batch_norm", True))
+        short = _short(recipe, getattr(spec, "batch_norm", False))
     return replace(
         recipe,
         name=f"{recipe.name}_tiny",
