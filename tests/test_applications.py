@@ -3,8 +3,6 @@
 import dataclasses
 import inspect
 import json
-import threading
-import warnings
 from pathlib import Path
 
 import keras
@@ -20,10 +18,7 @@ from keras_highway.export import fold_batch_norm, load_exportable
 from keras_highway.layers import (
     BasicBlock,
     Branch,
-    CarriedLSTM,
-    ChannelGate,
     HighwayConv2D,
-    HighwayDense,
     Preprocessing,
     SharedKernels,
 )
@@ -39,8 +34,6 @@ from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.hub import parse_target
 from keras_highway.weights.load import FreshHead
-from keras_highway.weights.torch_files import model_of
-from keras_highway.weights.torch_names import torch_state
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo" / "weights"
 
@@ -63,11 +56,6 @@ def test_signature_is_that_of_keras_applications():
         assert "Args:" in builder.__doc__
 
 
-@pytest.mark.parametrize("size", [32, 33, 97])
-def test_any_size_from_32(size):
-    assert tiny(input_shape=(size, size, 3)).output_shape == (None, 5)
-
-
 def test_undetermined_size_with_classifier():
     model = tiny(input_shape=(None, None, 3))
     for size in (32, 64):
@@ -79,20 +67,11 @@ def test_without_top(pooling, shape):
     assert tiny(include_top=False, pooling=pooling).output_shape == shape
 
 
-def test_other_channels():
-    assert tiny(input_shape=(32, 32, 7)).input_shape == (None, 32, 32, 7)
-
-
 def test_input_tensor_keeps_its_predecessors():
     inputs = keras.Input((32, 32, 3))
     model = tiny(input_tensor=keras.layers.Rescaling(0.5)(inputs))
     assert model.inputs[0] is inputs
     assert any(isinstance(layer, keras.layers.Rescaling) for layer in model.layers)
-
-
-def test_input_tensor_must_be_a_keras_tensor():
-    with pytest.raises(ValueError, match="Keras tensor"):
-        tiny(input_tensor=np.zeros((1, 32, 32, 3)))
 
 
 def test_classifier_activation():
@@ -130,6 +109,7 @@ def test_spec_overrides():
         ({"classes": 0}, "positive integer"),
         ({"classes": 2.5}, "positive integer"),
         ({"pooling": "mean"}, "pooling"),
+        ({"input_tensor": np.zeros((1, 32, 32, 3))}, "Keras tensor"),
         ({"stochastic_depth": 1.0}, "stochastic_depth"),
     ],
 )
@@ -227,14 +207,6 @@ def test_new_classes_keep_the_trained_body(saved):
             np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
 
 
-def test_weights_without_top(saved):
-    model, path = saved
-    body = kh.load(str(path), include_top=False)
-    x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
-    features = keras.Model(model.input, model.get_layer("stage3_pool").output)
-    np.testing.assert_array_equal(np.asarray(body(x)), np.asarray(features(x)))
-
-
 @pytest.mark.parametrize("change", [{"gating": "full"}, {"gating": "c_only"}, {"input_shape": (60, 60, 1)}])
 def test_weights_that_do_not_fit_are_refused(change):
     with pytest.raises(ValueError, match="do not fit"):
@@ -246,30 +218,6 @@ def test_overrides_that_change_the_trained_function_are_refused(change):
     """Equal shapes are not enough: a trained transform gate is not a carry gate, and new blocks would be random."""
     with pytest.raises(ValueError, match=f"it overrides {next(iter(change))}="):
         kh.load("highway_fc50_tanh.tvdn", **change)
-
-
-def test_own_file_of_an_overridden_variant(tmp_path):
-    model = kh.create_model("highway_fc10", gating="full", depth=4)
-    path = tmp_path / "own.weights.h5"
-    model.save_weights(path)
-    with pytest.warns(kh.UncheckedWeights, match=r"own\.weights\.h5 has no hash"):
-        other = kh.create_model("highway_fc10", gating="full", depth=4, weights=str(path))
-    x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
-    np.testing.assert_array_equal(np.asarray(other(x)), np.asarray(model(x)))
-
-
-def test_weights_behind_an_input_tensor_with_layers_of_its_own():
-    inputs = keras.Input((28, 28, 1))
-    x = keras.layers.Conv2D(1, 1, name="adapter")(inputs)
-    model = kh.load("mnist10_w32.tvdn", input_tensor=x)
-    trained = kh.load("mnist10_w32.tvdn")
-    for name in ("stem", "stage3_block3", "head"):
-        for actual, expected in zip(model.get_layer(name).weights, trained.get_layer(name).weights, strict=True):
-            np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
-
-
-def test_without_top_any_size_is_the_default():
-    assert kh.Highway50(weights=None, include_top=False, **TINY).input_shape == (None, None, None, 3)
 
 
 @pytest.mark.parametrize("depth", [50, 101, 152])
@@ -368,17 +316,6 @@ def test_what_is_computed_on_the_way_is_float32_whatever_the_policy(tmp_path, bf
     np.testing.assert_array_equal(numpy(other.get_layer("stem").conv1.kernel), numpy(kernel))
 
 
-@pytest.mark.slow
-def test_torch_files_are_converted_in_float32(tmp_path, bfloat16):
-    safetensors = pytest.importorskip("safetensors.numpy")
-    state = torch_state(kh.ResNet50(weights=None, classes=2, dtype="float32"))
-    state["conv1.weight"] = np.full_like(state["conv1.weight"], 1.0 + 2.0**-12)
-    safetensors.save_file(state, tmp_path / "resnet50.safetensors")
-    model, classes = model_of(tmp_path / "resnet50.safetensors", "resnet50")
-    assert classes == 2
-    assert (numpy(model.get_layer("stem").conv1.kernel) == 1.0 + 2.0**-12).all()
-
-
 @pytest.mark.more
 @pytest.mark.usefixtures("computes_channels_first")
 def test_export_for_any_size_with_channels_first(tmp_path, channels_first):
@@ -402,27 +339,6 @@ def test_training_whatever_the_users_data_format(channels_first, tmp_path):
     assert kh.load(tmp_path).input_shape == (None, 1, 28, 28)
 
 
-def test_initializers_that_are_functions_or_have_a_generator():
-    def ones(shape, dtype=None):
-        return keras.ops.ones(shape, dtype)
-
-    layer = HighwayDense(kernel_initializer=ones)
-    layer.build((None, 4))
-    assert (numpy(layer.transform.kernel) == 1).all()
-    layer = HighwayDense(kernel_initializer=keras.initializers.HeNormal(seed=keras.random.SeedGenerator(1)))
-    layer.build((None, 4))
-    assert (numpy(layer.transform.kernel) != numpy(layer.transform_gate.kernel)).any()
-
-
-@pytest.mark.parametrize("name", ["removed", "variant", "file"])
-def test_internal_arguments_are_no_fields(name):
-    with pytest.raises(ValueError, match=f"Unknown field.*{name}|{name}"):
-        kh.load("mnist10_w16.tvdn", **{name: ("stage1_block1",)})
-    if name != "variant":
-        with pytest.raises(ValueError, match=name):
-            kh.create_model("highway20", **{name: ("stage1_block2",)})
-
-
 @pytest.mark.parametrize("variant", ["highway20", "mnist10_w16", "highway_fc10", "charlm_small_coupled"])
 def test_a_rank_is_of_low_rank_gates_alone(variant):
     with pytest.raises(ValueError, match="`gate_rank` is needed with gate='low_rank' and only there"):
@@ -444,20 +360,6 @@ def test_second_inputs_are_checked_where_a_model_is_built():
     eager = np.zeros((1, 8, 8, 4), "float32")
     with pytest.raises(ValueError, match="only with gate"):
         BasicBlock(4)(eager, gate=eager)
-
-
-def test_symbolic_dtypes_are_the_real_ones():
-    gate = ChannelGate(4, dtype="mixed_bfloat16")
-    assert gate(keras.Input((4,))).dtype == "float32" == keras.backend.standardize_dtype(gate(np.ones((1, 4))).dtype)
-    lstm = CarriedLSTM(3, streams=2, dtype="bfloat16")
-    lstm.build((2, 5, 4))
-    assert {variable.dtype for variable in lstm.carried} == {"float32"} and lstm.kernel.dtype == "bfloat16"
-
-
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX has no float64 here")
-def test_pooled_features_of_a_float64_model_are_float64():
-    pyramid = kh.features(kh.create_model("highway20", dtype="float64", **ONE_BLOCK), pool="avg")
-    assert {output.dtype for output in pyramid.model.outputs} == {"float64"}
 
 
 @pytest.mark.parametrize(
@@ -484,23 +386,11 @@ def test_a_transform_by_its_name():
         kh.create_model("highway20", include_preprocessing="cifar11", **ONE_BLOCK)
 
 
-@pytest.mark.parametrize("shape", [32, "abc", (32, 32), (32.5, 32, 3), (32, 32, 3, 1)])
-def test_input_shapes_that_are_none(shape):
-    with pytest.raises(ValueError, match="`input_shape` must have three numbers"):
-        kh.create_model("highway20", input_shape=shape, **ONE_BLOCK)
-
-
 def test_a_shape_that_contradicts_the_tensor():
     images = keras.Input((64, 64, 3))
     with pytest.raises(ValueError, match="match `input_tensor`"):
         kh.create_model("highway20", input_tensor=images, input_shape=(32, 32, 3), **ONE_BLOCK)
     assert kh.create_model("highway20", input_tensor=images, input_shape=(64, 64, 3), **ONE_BLOCK)
-
-
-def test_numbers_of_classes_of_numpy():
-    classes = np.int64(5)
-    model = kh.create_model("highway20", classes=classes, **ONE_BLOCK)
-    assert model.output_shape == (None, 5) == kh.reset_classifier(model, classes).output_shape
 
 
 def test_no_classifier_on_a_language_model():
@@ -524,18 +414,6 @@ def test_preprocess_input_by_keras_applications_order():
     )
 
 
-def test_errors_that_are_raised_are_public():
-    assert issubclass(kh.HubError, OSError) and issubclass(kh.UncheckedWeights, kh.Notice)
-
-
-def test_without_the_top_behind_a_tensor_or_preprocessing():
-    images = keras.Input((64, 48, 3))
-    body = kh.create_model("highway20", include_top=False, input_tensor=images, **ONE_BLOCK)
-    assert body.input_shape == (None, 64, 48, 3)
-    body = kh.create_model("highway20", include_top=False, include_preprocessing="cifar10", **ONE_BLOCK)
-    assert body.output_shape[1:] == (8, 8, 8) and body.input_shape == (None, None, None, 3)
-
-
 @pytest.mark.parametrize("changes", [{"gating": "plain"}, {"final_relu": True}, {"gating": "plain", "blocks": (1, 1)}])
 def test_a_net_that_could_not_be_trained_is_refused_and_a_trained_one_is_loaded(changes, tmp_path):
     small = {"blocks": (1, 1), "widths": (4, 4), "stem_width": 4, "input_shape": (32, 32, 3), "classes": 2}
@@ -554,33 +432,6 @@ RNG = np.random.default_rng(0)
 # --- Loading ------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_loading_in_threads_leaves_warnings_alone():
-    """Filters are the whole process's: while weights were loaded, any warning of another thread was an error."""
-    filters, failed, over = list(warnings.filters), [], threading.Event()
-
-    def warns():
-        while not over.is_set():
-            try:
-                warnings.warn("a slow disk", UserWarning, stacklevel=1)
-            except UserWarning as error:
-                failed.append(error)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        expected = list(warnings.filters)
-        other = threading.Thread(target=warns)
-        loads = [threading.Thread(target=kh.load, args=("mnist10_w16.tvdn",)) for _ in range(3)]
-        for thread in (other, *loads):
-            thread.start()
-        for thread in loads:
-            thread.join()
-        over.set()
-        other.join()
-        assert warnings.filters == expected
-    assert not failed and warnings.filters == filters
-
-
 @pytest.mark.parametrize("shape", [(14, 56, 1), (14, 14, 4)])
 def test_weights_of_pixels_are_not_those_of_other_pixels(shape):
     with pytest.raises(ValueError, match=r"not \(28, 28, 1\). Use the input shape"):
@@ -597,16 +448,6 @@ def test_files_that_do_not_say_of_which_pixels_they_are(variant, shape, tmp_path
         again = kh.create_model(variant, weights=str(tmp_path / "own.weights.h5"), input_shape=shape)
     for ours, theirs in zip(model.get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.slow
-def test_fields_that_change_no_function_are_no_obstacle():
-    """Smaller images than a row's least, and how weights would have started."""
-    small = kh.load("highway20.blog", input_shape=(24, 24, 3), min_size=24)
-    assert small.predict(RNG.random((1, 24, 24, 3)), verbose=0).shape == (1, 10)
-    x = RNG.random((2, 28, 28, 1))
-    loaded = [kh.load("mnist10_w16.tvdn", **fields) for fields in ({}, {"stem_init_std": 0.1})]
-    np.testing.assert_array_equal(*(model.predict(x, verbose=0) for model in loaded))
 
 
 # --- Images that are not the network's ----------------------------------------
@@ -633,37 +474,10 @@ def test_strides_are_of_the_pixels_that_the_network_sees(images):
     assert [level.channels for level in pyramid.info] == [16] * 4
 
 
-def test_stages_are_any_names():
-    model = kh.create_model("resnet50", **SMALL)
-    stages = {"stage1": 0, "stage3": 1}
-    assert [level.stage for level in kh.features(model, stages=stages.keys()).info] == ["stage1", "stage3"]
-
-
 @pytest.mark.parametrize("stages", [(), 3, {}])
 def test_features_of_no_stages_are_refused(stages):
     with pytest.raises(ValueError, match="`stages` must be one or more"):
         kh.features(kh.create_model("resnet50", **SMALL), stages=stages)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"input_shape": (10, 10, 1), "input_tensor": (50, 60, 3)}, "match `input_tensor`"),
-        ({"input_shape": 5}, "`input_shape` must have three numbers"),
-        ({"input_shape": (5, 5)}, "`input_shape` must have three numbers"),
-    ],
-)
-def test_images_to_preprocess_are_checked_like_others(arguments, message):
-    if "input_tensor" in arguments:
-        arguments = {**arguments, "input_tensor": keras.Input(arguments["input_tensor"])}
-    with pytest.raises(ValueError, match=message):
-        kh.create_model("highway20", weights=None, **{"include_preprocessing": "cifar10", **arguments})
-
-
-def test_preprocessing_announces_what_it_gives():
-    layer = layers.Preprocessing(kh.get_transform("mnist"), dtype="float16")
-    announced, given = layer(keras.Input((28, 28, 1))), layer(np.zeros((1, 28, 28, 1)))
-    assert announced.dtype == keras.backend.standardize_dtype(given.dtype) == "float32"
 
 
 # --- Layers -------------------------------------------------------------------
@@ -689,16 +503,6 @@ def test_a_seed_draws_what_it_did():
     np.testing.assert_allclose(sums, expected, rtol=1e-5)
 
 
-def test_a_block_that_refused_an_input_takes_a_right_one():
-    block = layers.BasicBlock(4, projection="A")
-    with pytest.raises(ValueError, match="option A pads a known number of channels and cannot remove any"):
-        block(np.zeros((1, 8, 8, 8)))
-    assert block(np.zeros((1, 8, 8, 4))).shape == (1, 8, 8, 4)
-    fresh = layers.BasicBlock(4, projection="A")
-    fresh.build((None, 8, 8, 4))
-    assert [w.path.split("/", 1)[1] for w in block.weights] == [w.path.split("/", 1)[1] for w in fresh.weights]
-
-
 @pytest.mark.parametrize("size", [0, (3, 0), "3", (3, 3, 3), 2.5])
 @pytest.mark.parametrize("name", ["kernel_size", "gate_kernel_size"])
 def test_kernel_sizes_are_checked_where_they_are_given(name, size):
@@ -706,21 +510,12 @@ def test_kernel_sizes_are_checked_where_they_are_given(name, size):
         layers.HighwayConv2D(**{name: size})
 
 
-def test_a_tied_gate_of_another_width_is_refused_in_the_graph():
-    with pytest.raises(ValueError, match=r"that broadcast to its output. Received: logits of shape \(None, 3\)"):
-        layers.HighwayDense(gate="tied")(keras.Input((4,)), gate=keras.Input((3,)))
-    assert layers.HighwayDense(gate="tied")(keras.Input((4,)), gate=keras.Input((1,))).shape == (None, 4)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: layers.Preprocessing(kh.get_transform("cifar10"))(np.zeros((40, 40, 3))), "needs an input of rank 4"),
         (lambda: layers.Branch((4,), (3,), (2,))(np.zeros((2, 8))), "needs an input of rank 4"),
-        (lambda: layers.HighwayDense(stochastic_depth=None), r"`stochastic_depth` must be in \[0, 1\)"),
         (lambda: layers.HighwayDense(stochastic_depth="0.1"), r"`stochastic_depth` must be in \[0, 1\)"),
-        (lambda: layers.HighwayDense(stochastic_depth=b"0.1"), r"`stochastic_depth` must be in \[0, 1\)"),
-        (lambda: layers.HighwayDense(stochastic_depth=10**400), r"`stochastic_depth` must be in \[0, 1\)"),
         (lambda: kh.merge_lora("x"), "Received: 'x' of type str"),
         (
             lambda: kh.create_model("resnet20", gating="plain", stochastic_depth=0.5, weights=None),
@@ -731,10 +526,6 @@ def test_a_tied_gate_of_another_width_is_refused_in_the_graph():
 def test_what_was_wrong_is_said(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_a_state_that_is_not_there_yet_is_reset():
-    layers.CarriedLSTM(3, 2).reset_state()
 
 
 def test_numbers_of_numpy_are_numbers():
