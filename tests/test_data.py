@@ -1,6 +1,5 @@
 """Data sets: from files, TensorFlow Datasets and Keras, and every way in which they can be missing or wrong."""
 
-import dataclasses
 import importlib
 import io
 import json
@@ -12,24 +11,16 @@ import types
 import keras
 import numpy as np
 import pytest
-from miniatures import batch, miniature
 from PIL import Image
 
 import keras_highway as kh
 from keras_highway.analysis.lesions import without
-from keras_highway.cli import main
 from keras_highway.data import images as image_files
 from keras_highway.data import load_dataset, load_image
-from keras_highway.data.datasets import sample_digits
 from keras_highway.data.images import ImageError
-from keras_highway.data.photographs import class_labels, folder_test_set, photographs_of
+from keras_highway.data.photographs import class_labels, folder_test_set
 from keras_highway.data.ptb import load_corpus, load_split
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, imagenet_classes
-from keras_highway.predictions import find_classifier
-from keras_highway.report import make_report, write_report
-from keras_highway.training import shards
-from keras_highway.training.data.augment import Augment, decoded
-from keras_highway.training.data.shards import ShardSource
 from keras_highway.training.program import bring_to_classes
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
@@ -67,15 +58,6 @@ def test_npz(tmp_path, name):
     assert len(data.classes) == (100 if name == "cifar100" else 10)
 
 
-def test_npz_in_other_forms(tmp_path):
-    """Channels on MNIST, a column of labels, as Keras's and the original archives have them."""
-    plain = arrays("mnist")
-    write(tmp_path, "mnist", x_train=plain["x_train"][..., None], y_train=plain["y_train"].astype(np.uint8)[:, None])
-    data = load_dataset("mnist", str(tmp_path))
-    np.testing.assert_array_equal(data.x_train[..., 0], plain["x_train"])
-    np.testing.assert_array_equal(data.y_train, plain["y_train"])
-
-
 def test_names_of_classes(tmp_path):
     write(tmp_path, "cifar10")
     assert load_dataset("cifar10", tmp_path).classes == CLASSES["cifar10"]
@@ -98,11 +80,6 @@ def test_the_environment_names_the_folder_and_an_argument_wins(tmp_path, monkeyp
 def test_unknown_names_have_near_names():
     with pytest.raises(ValueError, match=r"Did you mean 'cifar10.*Received: name='cifar_10'"):
         load_dataset("cifar_10")
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"cifar10\.npz"):
-        load_dataset("cifar10", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -296,15 +273,6 @@ def jpeg(orientation, resolution):
     return content.getvalue()
 
 
-@pytest.mark.parametrize("orientation", [6, 0, 9])
-def test_an_odd_tag_beside_the_orientation_is_passed_over(orientation):
-    content = jpeg(orientation, (2, 4, b"abc\0"))
-    stored = io.BytesIO()
-    with Image.open(io.BytesIO(content)) as image:
-        (image.transpose(Image.Transpose.ROTATE_270) if orientation == 6 else image.convert("RGB")).save(stored, "PNG")
-    np.testing.assert_array_equal(load_image(content, IMAGENET), load_image(stored.getvalue(), IMAGENET))
-
-
 def test_a_jpeg_that_is_too_large_is_so_in_training_as_well(monkeypatch):
     tf = pytest.importorskip("tensorflow")
     from keras_highway.training.data import augment as decoding
@@ -321,22 +289,7 @@ def test_a_jpeg_that_is_too_large_is_so_in_training_as_well(monkeypatch):
             read()
 
 
-def test_images_of_another_size_than_the_mean_image():
-    for shape in ((2, 64, 64, 3), (1, 1, 3)):
-        with pytest.raises(ValueError, match=r"images of 32x32 pixels, of which a mean image is subtracted.*Received"):
-            kh.preprocess_input(np.zeros(shape, "uint8"), "cifar10_19layer.fast")
-    with pytest.raises(ValueError, match="images of 32x32 pixels"):
-        kh.preprocess_input(np.zeros((3, 64, 32), "uint8"), "cifar10_19layer.fast", data_format="channels_first")
-    assert kh.preprocess_input(np.zeros((2, 32, 32, 3), "uint8"), "cifar10_19layer.fast").shape == (2, 32, 32, 3)
-
-
 # --- Folders --------------------------------------------------------------------
-
-
-def test_hidden_files_are_no_photographs(tmp_path):
-    root = folder(tmp_path, ["val/cat/a.png", "val/eel/b.png"])
-    (root / "val" / "cat" / "._a.png").write_bytes(b"what macOS knows of a.png")
-    assert [photograph.file.name for photograph in folder_test_set(root, 2).photographs] == ["a.png", "b.png"]
 
 
 def test_a_class_without_photographs_is_named(tmp_path):
@@ -370,16 +323,6 @@ def test_a_thousand_classes_of_ones_own_are_not_imagenets():
         assert class_labels("it", identifiers[5:7], 1000, class_names=names) == {identifiers[5]: 5, identifiers[6]: 6}
 
 
-# --- Shards ---------------------------------------------------------------------
-
-
-def test_shards_of_one_class_have_nothing_to_tell_apart(tmp_path):
-    pytest.importorskip("tensorflow")
-    shards.write(folder(tmp_path / "in", ["train/a/1.png", "val/a/3.png"]), tmp_path / "out")
-    with pytest.raises(ValueError, match="one class, a: there is nothing to tell apart"):
-        ShardSource(RECIPES["resnet50"], tmp_path / "out")
-
-
 # --- Arrays and corpora ---------------------------------------------------------
 
 
@@ -393,13 +336,6 @@ def test_names_of_classes_as_bytes(tmp_path):
     known = load_dataset("cifar10", tmp_path).classes
     cifar(tmp_path, np.array([b"airplane", "café".encode()]))
     assert load_dataset("cifar10", tmp_path).classes == known == ("airplane", "café")
-
-
-@pytest.mark.parametrize("classes", [["cat", "a\x1b"], [b"cat", b"\xff"]])
-def test_names_that_name_nothing(tmp_path, classes):
-    cifar(tmp_path, np.array(classes))
-    with pytest.raises(ValueError, match=r"not a cifar10 data set.*(printable|can't decode)"):
-        load_dataset("cifar10", tmp_path)
 
 
 def test_a_folder_is_a_corpus_before_one_in_it(tmp_path):
@@ -432,56 +368,10 @@ def test_a_folder_is_a_corpus_before_one_in_it(tmp_path):
 # --- Reports --------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_report_of_lists_and_tensors_into_a_path_of_text(tmp_path):
-    model = miniature("dense_stack")
-    images, labels = batch(model, 8), np.arange(8) % 4
-    given = [
-        (keras.ops.convert_to_tensor(images), keras.ops.convert_to_tensor(labels)),
-        (images.tolist(), list(labels)),
-    ]
-    known = make_report(model, (images, labels), "it", samples=8)
-    for data in given:
-        assert make_report(model, data, "it", samples=8).facts == known.facts
-    for wrong in ("it.json", "it", tmp_path / "it.htm"):
-        with pytest.raises(ValueError, match=r"\.html file"):
-            write_report(known, wrong)
-    assert write_report(known, str(tmp_path / "it.html")) == tmp_path / "it.json"
-
-
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 
-def digit_folders(folder, names):
-    """One photograph of a digit for each class."""
-    for path, name in zip(sample_digits(), names, strict=True):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "a.png").write_bytes(path.read_bytes())
-    return folder
-
-
 # --- Classes by name ----------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_names_of_ones_own_stay_where_a_data_set_is_requested(tmp_path, capsys):
-    kh.save(kh.load("mnist10_w16.tvdn"), tmp_path / "words", class_names=WORDS)
-    folder = digit_folders(tmp_path / "digits", WORDS)
-    for more in ([], ["--data-set", "mnist"]):
-        command = ["evaluate", str(tmp_path / "words"), "--data", str(folder), "--json", *more]
-        assert main(command) == 0
-        assert json.loads(capsys.readouterr().out)["top1"] == 1.0
-    command = ["classify", str(folder / "zero" / "a.png"), "--weights", str(tmp_path / "words"), "--json", *more]
-    assert main(command) == 0
-    assert json.loads(capsys.readouterr().out)["images"][0]["predictions"][0]["name"] == "zero"
-
-
-@pytest.mark.slow
-def test_names_of_a_thousand_classes_of_ones_own_stay_too(tmp_path):
-    net = kh.create_model("highway20", classes=1000)
-    transform = dataclasses.replace(TRANSFORMS["imagenet"], size=(32, 32))
-    kh.save(net, tmp_path / "mine", [f"mine{i}" for i in range(1000)], transform)
-    assert find_classifier(str(tmp_path / "mine"), "imagenet").classes[1] == ("1", "mine1")
 
 
 @pytest.mark.parametrize(
@@ -509,68 +399,6 @@ def test_a_head_of_other_classes_is_drawn_anew(tmp_path, donor, names, kept):
     before = net.get_layer("head").get_weights()[0]
     bring_to_classes(net, changed(RECIPES["mnist10_w16"], data="imagenette"), tuple(names))
     assert np.array_equal(net.get_layer("head").get_weights()[0], before) == kept
-
-
-# --- Files --------------------------------------------------------------------
-
-
-def test_a_cmyk_image_is_read_in_grey(tmp_path):
-    tf = pytest.importorskip("tensorflow")
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 30, 4), "uint8")
-    Image.fromarray(pixels, "CMYK").resize((60, 80)).save(tmp_path / "c.jpg", quality=95)
-    content = (tmp_path / "c.jpg").read_bytes()
-    transform = dataclasses.replace(TRANSFORMS["mnist"], size=(80, 60))
-    expected = load_image(tmp_path / "c.jpg", transform)
-    np.testing.assert_array_equal(np.asarray(decoded(tf.constant(content), 1)), expected)
-    augment = Augment((28, 28), channels=1, mean=(0.0,))
-    assert np.asarray(augment(tf.constant(content), tf.constant([0, 1], tf.int64))).shape == (28, 28, 1)
-
-
-def test_a_folder_named_like_an_image_is_none(tmp_path):
-    (tmp_path / "a" / "dir.jpg").mkdir(parents=True)
-    Image.new("RGB", (8, 8)).save(tmp_path / "a" / "B.JPG")
-    (tmp_path / "a" / ".jpg").write_bytes(b"")  # a hidden file without a suffix
-    (tmp_path / "a" / "self.jpg").symlink_to("self.jpg")  # whatever reads it reports it
-    (tmp_path / "a" / "notes.txt").write_bytes(b"")
-    (tmp_path / "a" / "scan.tiff").write_bytes(b"")
-    with pytest.warns(kh.Notice, match=r"2 files or folders in the classes of .* were left out, e.g. .*dir\.jpg"):
-        names = [path.name for _, paths in photographs_of(tmp_path, ["a"]) for path in paths]
-    assert names == ["B.JPG", "scan.tiff", "self.jpg"]
-
-
-def test_shards_leave_out_a_link_to_nothing(tmp_path):
-    pytest.importorskip("tensorflow")
-    for split in ("train", "val"):
-        (tmp_path / "in" / split / "a").mkdir(parents=True)
-        Image.new("RGB", (8, 8)).save(tmp_path / "in" / split / "a" / "b.jpg")
-    (tmp_path / "in" / "train" / "a" / "c.jpg").symlink_to(tmp_path / "nowhere.jpg")
-    (tmp_path / "in" / "train" / "a" / "d.jpg").symlink_to("d.jpg")
-    train = shards.write(tmp_path / "in", tmp_path / "out")["splits"]["train"]
-    assert (train["images"], train["broken"]) == (1, ["a/c.jpg", "a/d.jpg"])
-
-
-@pytest.mark.slow
-def test_a_folder_that_is_not_there_or_holds_none_is_named(tmp_path, capsys):
-    kh.save(kh.load("mnist10_w16.tvdn"), tmp_path / "words", class_names=WORDS)
-    (tmp_path / "flat").mkdir()
-    arrays = {
-        f"{part}_{split}": np.zeros((1, 28, 28) if part == "x" else 1, "uint8")
-        for part in "xy"
-        for split in ("train", "test")
-    }
-    (tmp_path / "arrays").mkdir()
-    np.savez(tmp_path / "arrays" / "mnist.npz", **arrays)
-    digit_folders(tmp_path / "arrays" / "val", WORDS)
-    not_named = "words needs --data DIR"
-    for folder, message in (("nope", "words needs --data DIR"), ("flat", not_named), ("arrays", not_named)):
-        assert main(["evaluate", str(tmp_path / "words"), "--data", str(tmp_path / folder)]) == 2
-        assert message in capsys.readouterr().err
-    command = ["evaluate", str(tmp_path / "words"), "--data", str(tmp_path / "arrays"), "--data-set", "mnist", "--json"]
-    assert main(command) == 0
-    assert json.loads(capsys.readouterr().out)["images"] == 1  # of the arrays, not of the folders beside them
-    folder = digit_folders(tmp_path / "data" / "val", WORDS).parent
-    (folder / "features.npz").write_bytes(b"")  # somebody's, not a data set's
-    assert main(["evaluate", str(tmp_path / "words"), "--data", str(folder)]) == 0
 
 
 # --- Arguments ----------------------------------------------------------------
@@ -608,19 +436,3 @@ def test_predictions_of_nets_that_were_made_of_loaded_ones():
     names = np.array(["a", "b", "c"])
     assert kh.decode_predictions(np.eye(3), 1, weights=names)[1][0].name == "b"
     assert kh.decode_predictions(np.eye(10), 1, weights=kh.load("mnist10_w16.tvdn"))[3][0].name == "3"
-
-
-@pytest.mark.slow
-def test_what_to_change_where_a_model_has_other_channels(tmp_path):
-    with pytest.warns(kh.FreshHead):
-        net = kh.load("highway20.blog", input_shape=(32, 32, 1), classes=3)
-    with pytest.raises(ValueError, match=r"dataclasses\.replace\(transform, channels=1, mean=\(m,\), std=\(s,\)\)"):
-        kh.save(net, tmp_path / "grey")
-    for channels, message in ((3, "channels=3, mean="), (2, "are for images of 1 or 3 channels")):
-        with pytest.warns(kh.FreshHead):
-            other = kh.load("mnist10_w16.tvdn", input_shape=(28, 28, channels), classes=3)
-        with pytest.raises(ValueError, match=message):
-            kh.save(other, tmp_path / "other")
-    grey = dataclasses.replace(kh.get_transform("highway20.blog"), channels=1, mean=(0.5,), std=(0.25,))
-    kh.save(net, tmp_path / "grey", transform=grey)
-    assert keras.ops.shape(kh.load(tmp_path / "grey").input)[-1] == 1

@@ -2,10 +2,8 @@
 
 import dataclasses
 import hashlib
-import json
 import shutil
 import warnings
-from contextlib import closing
 from pathlib import Path
 
 import keras
@@ -15,21 +13,14 @@ from PIL import Image
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.data.photographs import classes_in
-from keras_highway.data.ptb import read_text
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
-from keras_highway.training import train
 from keras_highway.training.data import source as sources
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.run_folder import RunFolder
-from keras_highway.training.train import summary
 from keras_highway.weights import registry
-from keras_highway.weights.info import FILE
-from training.compare import compare
 
 SHIPPED = "mnist10_w16.tvdn"
-TINY = {"blocks": (1, 1), "widths": (2, 3), "stem_width": 4}
 DIGITS = [f"digit {i}" for i in range(10)]
 
 
@@ -70,24 +61,6 @@ def test_a_name_without_a_dot_is_a_name_like_others(own_zoo):
         registry.find("", "highway_fc10")
 
 
-def test_what_killed_runs_left_goes_when_a_run_resumes(tmp_path):
-    """Of the run's own files, which only it may write: each had the length of a checkpoint, and stayed for a day."""
-    names = ("checkpoint.npz", "log.csv", FILE, "vocabulary.json")
-    own = [tmp_path / f".partial-0123abc{i}-{name}" for i, name in enumerate(names)]
-    others = [tmp_path / name for name in (".partial-0123abcd-README.md", ".partial-checkpoint.npz")]
-    for path in (*own, *others):
-        path.touch()
-    own.append(tmp_path / f".partial-89abcdef-{FILE}")  # a language model makes its weights in a folder
-    own[-1].mkdir()
-    (own[-1] / FILE).touch()
-    with closing(start(tmp_path)):
-        assert [path for path in (*own, *others) if path.exists()] == others
-        own[0].touch()
-        with pytest.raises(ValueError, match="Another process is training in"):
-            start(tmp_path)
-        assert own[0].exists()
-
-
 # --- folders that hold something else -------------------------------------------------------------------------------
 
 
@@ -109,14 +82,6 @@ def test_training_does_not_overwrite_files_of_the_users(tmp_path, name, text):
     assert (tmp_path / name).read_text() == text and list(tmp_path.iterdir()) == [tmp_path / name]
 
 
-def test_a_run_that_lost_its_recipe_is_not_resumed_by_another(tmp_path):
-    start(tmp_path / "run", learning_rate=0.01)
-    (tmp_path / "run" / "log.csv").write_text("epoch,train_loss\n1,2.0\n")
-    (tmp_path / "run" / "recipe.json").unlink()
-    with pytest.raises(ValueError, match=r"log\.csv, environment\.json and no recipe\.json"):
-        start(tmp_path / "run", learning_rate=0.5)
-
-
 def test_a_run_begins_beside_files_that_it_does_not_write(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     start(tmp_path)
@@ -124,23 +89,7 @@ def test_a_run_begins_beside_files_that_it_does_not_write(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("option", ["--out", "--data", "--init", "--freeze"])
-def test_an_empty_option_is_refused(option, capsys):
-    with pytest.raises(SystemExit):
-        train.main(["mnist10_w16", option, ""])
-    assert f"{option} is empty: " in capsys.readouterr().err
-
-
 # --- names that folders share ---------------------------------------------------------------------------------------
-
-
-def test_the_next_commands_name_the_run_and_not_weights_of_its_name(tmp_path, monkeypatch):
-    result = {"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1, "epochs": 1}
-    lines = summary(RECIPES["mnist10_w16"], result, SHIPPED, "data").splitlines()
-    assert f"  python -m keras_highway evaluate ./{SHIPPED} --data data" in lines
-    assert any(line.endswith(f"publish ./{SHIPPED} --repo ORG/NAME") for line in lines)
-    lines = summary(RECIPES["mnist10_w16"], result, f"runs/{SHIPPED}", None).splitlines()
-    assert f"  python -m keras_highway evaluate runs/{SHIPPED}" in lines
 
 
 def test_a_folder_of_a_known_name_is_mentioned(saved, tmp_path, monkeypatch):
@@ -161,20 +110,6 @@ def test_a_folder_of_a_known_name_is_mentioned(saved, tmp_path, monkeypatch):
 
 
 # --- data -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_mark_of_utf_8_is_no_part_of_the_first_word(tmp_path):
-    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbfthe cat\r\n")
-    assert read_text(tmp_path / "text.txt").split() == ["the", "cat"]
-    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbfthe\n\xff")
-    with pytest.raises(ValueError, match="byte 7, in line 2, is 0xff"):
-        read_text(tmp_path / "text.txt")
-
-
-def test_hidden_folders_are_no_classes(tmp_path):
-    for name in ("dog", ".ipynb_checkpoints", "cat"):
-        (tmp_path / name).mkdir()
-    assert classes_in(tmp_path) == ["cat", "dog"]
 
 
 def test_one_class_is_nothing_to_learn(tmp_path):
@@ -203,28 +138,3 @@ def test_images_of_another_size_are_refused_in_a_line(command, small_cifar, tmp_
     assert main([command, str(folder), "--data", str(small_cifar), *out]) == 2
     told = capsys.readouterr().err
     assert "64 x 64 x 3" in told and "cifar10 with images of 32 x 32 x 3" in told
-
-
-@pytest.mark.slow
-def test_images_of_any_size_are_measured_where_the_networks_is_open(small_cifar, tmp_path, capsys):
-    net = kh.create_model("highway50", input_shape=(None, None, 3), classes=10, **TINY)
-    folder = kh.save(net, tmp_path / "open", CLASSES["cifar10"], transform="imagenet")
-    assert main(["evaluate", str(folder), "--data-set", "cifar10", "--data", str(small_cifar)]) == 0
-    assert "on the 20 test images of cifar10: accuracy" in capsys.readouterr().out
-
-
-# --- runs side by side ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_runs_of_one_recipe_are_told_apart_by_their_folders(tmp_path):
-    row = {"train_loss": 1, "train_accuracy": 0.5, "test_loss": 1, "test_accuracy": 0.5}
-    for net in ("a", "b"):
-        (tmp_path / net / "1").mkdir(parents=True)
-        lines = [",".join(["epoch", *row]), ",".join(map(str, [1, *row.values()]))]
-        (tmp_path / net / "1" / "log.csv").write_text("\n".join(lines) + "\n")
-        (tmp_path / net / "1" / "recipe.json").write_text(json.dumps({"name": "tiny"}))
-    text = compare([tmp_path / "a" / "1", tmp_path / "b" / "1"], tmp_path / "both.png")
-    assert "| tiny (a/1) |" in text and "| tiny (b/1) |" in text
-    (tmp_path / "b" / "1" / "recipe.json").write_text("{}")
-    assert "| 1 | 1 |" in compare([tmp_path / "b" / "1"], tmp_path / "one.png")

@@ -19,10 +19,9 @@ from contracts import to_numpy
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.data.transforms import Transform
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.card import described, model_card
+from keras_highway.weights.card import model_card
 from keras_highway.weights.describe import describe_weights
 from keras_highway.weights.hub import HubError
 from keras_highway.weights.info import FILE, ROW, read_row
@@ -78,12 +77,6 @@ def writes(hub):
     return [r for r in hub.requests if r[0] in ("POST", "PUT") and "preupload" not in r[1]]
 
 
-@pytest.mark.parametrize("argument", ["dataset", "license"])
-def test_a_text_that_no_card_may_have_is_refused_by_the_arguments_name(argument):
-    with pytest.raises(ValueError, match=f"^`{argument}` is malformed"):
-        publish("mnist10_w16.tvdn", "org/name", dry_run=True, **{argument: "x\ny"})
-
-
 def test_round_trip(hub, hub_table, tmp_path):
     pushed = publish(NAME, REPO)
     assert set(hub.files(REPO)) == FILES and set(pushed.changed) == FILES - {".gitattributes"}
@@ -100,13 +93,6 @@ def test_round_trip(hub, hub_table, tmp_path):
     assert dataclasses.replace(row, repository=REPO, revision=pushed.commit) == described
     assert row.metrics == registry.result(NAME) and row.sha256 == fake.sha256(hub.files(REPO)["model.weights.h5"])
     assert verify(f"{REPO}@v1").difference <= 1e-6
-
-
-def test_keras_loads_the_repository_by_itself(hub):
-    publish(NAME, REPO)
-    model = keras.saving.load_model(URL)
-    np.testing.assert_array_equal(np.asarray(model(X)), np.asarray(kh.load(NAME)(X)))
-    assert [layer.name for layer in model.layers][1:] == [layer.name for layer in kh.load(NAME).layers][1:]
 
 
 def test_publishing_twice_changes_nothing(hub):
@@ -147,29 +133,11 @@ def test_what_was_measured_of_other_weights_does_not_stay_beside_new_ones(hub, t
     assert publish(str(folder), REPO)._replace(unchanged=()) == second._replace(changed=(), removed=(), unchanged=())
 
 
-@pytest.mark.more
-def test_files_that_no_run_was_published_with_are_not_the_packages(hub, tmp_path):
-    folder = kh.save(kh.load(NAME), tmp_path / "mine", name="mine")
-    for repo, own in ((REPO, ("log.csv", "curve.png")), ("org/two", ("result.json", "recipe.json", "log.csv"))):
-        publish(str(folder), repo)
-        hub.add(repo, dict.fromkeys(own, b"a user's"))
-        assert publish(str(folder), repo).removed == ()
-        assert all(hub.files(repo)[name] == b"a user's" for name in own)
-
-
 def test_check_and_curve_of_the_same_weights_stay(hub):
     """Another processor computes other last bits, another matplotlib draws other pixels."""
     publish(NAME, REPO)
     hub.add(REPO, {"check.npz": b"another processor's", "curve.png": b"another matplotlib's"})
     assert publish(NAME, REPO).changed == ()
-
-
-def test_a_removal_alone_is_a_commit_and_a_release(hub, capsys):
-    publish(NAME, REPO)
-    hub.add(REPO, {"log_seed2.csv": b"epoch\n1\n"})
-    assert main(["publish", NAME, "--repo", REPO]) == 0
-    assert capsys.readouterr().out.startswith(f"{REPO}: removed log_seed2.csv; v2, commit ")
-    assert set(hub.files(REPO)) == FILES
 
 
 def test_dry_run_writes_nothing(hub, hub_table, capsys):
@@ -189,26 +157,6 @@ def test_a_run_is_published_with_its_own_result(hub, tmp_path):
     row = describe_weights("hf://org/mine")
     assert (row.name, row.metrics["mean"], row.classes) == ("mnist10_w16.mine", 0.5, tuple("0123456789"))
     assert verify("org/mine").row == row
-
-
-@pytest.mark.more
-def test_the_card_of_a_run_lists_what_was_set(hub, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(find_publishable(NAME).folder, run)
-    for name, changes in (
-        ("result.json", {"weights": "other.mine"}),
-        ("recipe.json", {"epochs": 4, "learning_rate": 0.5, "train_images": 600}),
-    ):
-        (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | changes))
-    publish(str(run), "org/other")
-    (line,) = [x for x in hub.files("org/other")["README.md"].decode().splitlines() if x.startswith("| recipe |")]
-    assert "keras_highway train mnist10_w16 --data DIR" in line
-    assert line.endswith(
-        "here with epochs 4, batch_size 100, learning_rate 0.5, precision mixed_bfloat16, train_images 600: "
-        "all settings are in `recipe.json` |"
-    )
-    publish(NAME, REPO)
-    assert "here with" not in hub.files(REPO)["README.md"].decode()
 
 
 def test_card(hub):
@@ -304,16 +252,6 @@ def test_verify_finds_what_is_wrong(hub, what, tmp_path):
         verify(REPO)
 
 
-@pytest.mark.slow
-def test_the_same_weights_make_the_same_files(tmp_path):
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for folder in folders:
-        folder.mkdir()
-        write_bundle(find_publishable(NAME), REPO, folder)
-    first, second = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in folders)
-    assert first == second and set(first) == FILES - {".gitattributes"}
-
-
 PUSH = """
 import sys
 from pathlib import Path
@@ -352,15 +290,6 @@ def test_killed_while_publishing(hub, bundles, moment, tmp_path):
 
 PETS = "org/pets"
 SMALL = {"input_shape": (32, 32, 3), "blocks": (1, 1, 1), "widths": (4, 8, 8), "stem_width": 4, "classes": 3}
-SAVED = FILES - {".gitattributes", "curve.png", "log.csv", "recipe.json", "result.json"}
-OF_KERAS = "epoch,accuracy,loss\n0,0.5,1.2\n1,0.75,0.8\n"  # CSVLogger's
-OF_A_RUN = "epoch,train_loss,train_accuracy,test_accuracy\n1,1.2,0.5,0.4\n2,0.8,0.75,0.7\n"
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """A folder that `kh.save` wrote."""
-    return kh.save(kh.create_model("highway20", weights=None, **SMALL), tmp_path / "pets", transform="cifar10")
 
 
 def header_of(card):
@@ -401,28 +330,6 @@ def test_a_licence_that_the_hub_does_not_know_is_stated_by_its_name(text, expect
     assert header["model-index"][0]["name"] == row.name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("log", [OF_KERAS, OF_A_RUN])
-def test_a_users_files_beside_a_saved_model_are_not_taken_for_a_runs(saved, tmp_path, log):
-    own = {"log.csv": log, "log_seed2.csv": log, "recipe.json": '{"name": "mine", "source": "my head", "epochs": 90}'}
-    for name, text in own.items():
-        (saved / name).write_text(text)
-    (tmp_path / "bundle").mkdir()
-    write_bundle(find_publishable(str(saved)), PETS, tmp_path / "bundle")
-    assert {path.name for path in (tmp_path / "bundle").iterdir()} == SAVED
-    card = (tmp_path / "bundle" / "README.md").read_text("utf-8")
-    assert not any(word in card for word in ("recipe", "my head", "log.csv", "curve"))
-
-
-def test_what_is_not_published_of_a_saved_folder_may_be_a_link_or_a_pipe(saved, tmp_path):
-    (tmp_path / "elsewhere.csv").write_text(OF_KERAS)
-    (saved / "log.csv").symlink_to(tmp_path / "elsewhere.csv")
-    os.mkfifo(saved / "recipe.json")
-    (tmp_path / "bundle").mkdir()
-    write_bundle(find_publishable(str(saved)), PETS, tmp_path / "bundle")
-    assert {path.name for path in (tmp_path / "bundle").iterdir()} == SAVED
-
-
 def test_a_dry_run_refuses_a_public_repository_as_the_real_call_does(hub):
     hub.add(PETS, {"NOTES.md": b"a user's\n"})
     messages = []
@@ -432,13 +339,6 @@ def test_a_dry_run_refuses_a_public_repository_as_the_real_call_does(hub):
         messages.append(str(caught.value))
     assert messages[0] == messages[1] and set(hub.files(PETS)) == {"NOTES.md"}
     assert "README.md" in publish(NAME, PETS, dry_run=True).changed
-
-
-def test_a_dry_run_of_a_private_or_a_new_repository_reports(hub):
-    assert "README.md" in publish(NAME, "org/new", private=True, dry_run=True).changed
-    pushed = publish(NAME, PETS, private=True)
-    again = publish(NAME, PETS, private=True, dry_run=True)
-    assert hub.repositories[PETS].private and (again.changed, again.commit) == ((), pushed.commit)
 
 
 DIGITS = [f"digit {i}" for i in range(10)]
@@ -459,36 +359,6 @@ def use_zoo(folder, names, monkeypatch):
     monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in names})
 
 
-def test_a_saved_model_is_published_by_its_name_as_by_its_folder(digits, monkeypatch):
-    use_zoo(digits.parent, ["digits"], monkeypatch)
-    assert find_publishable("digits") == find_publishable(str(digits))
-
-
-def test_nothing_recorded_is_no_difference(hub, digits, monkeypatch, capsys, tmp_path):
-    assert main(["publish", str(digits), "--repo", "me/digits", "--dataset", "mnist"]) == 0
-    draw = np.random.default_rng(0)
-    x, y = draw.integers(0, 256, (20, 28, 28), np.uint8), np.arange(20) % 10
-    np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=np.array(DIGITS))
-    assert main(["verify", "me/digits", "--data", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("%; the record has no result to compare with")
-
-
-def test_what_was_published_is_told_although_a_later_one_fails(hub, digits, monkeypatch):
-    use_zoo(digits.parent, ["digits", NAME], monkeypatch)
-    real = hub.add
-
-    def add(name, *args, **kwargs):
-        if name.endswith(NAME):
-            raise OSError("the disk is full")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(hub, "add", add)
-    told = []
-    with pytest.raises(HubError, match=f"Could not publish to hf://org/{NAME}"):
-        publish_all("org", on_pushed=told.append)
-    assert [pushed.repository for pushed in told] == ["org/digits"]
-
-
 @pytest.mark.parametrize("broken", ["digits", NAME])
 def test_nothing_is_published_where_one_cannot_be(broken, hub, tmp_path, digits, monkeypatch):
     """The copies of the user's zoo come before those of the checkout."""
@@ -500,24 +370,6 @@ def test_nothing_is_published_where_one_cannot_be(broken, hub, tmp_path, digits,
     with pytest.raises(ValueError, match=r"sha256|damaged"):
         publish_all("org")
     assert not hub.repositories
-
-
-def test_a_name_that_is_none_on_the_hub_is_found_first(hub, digits, tmp_path, monkeypatch):
-    for name in ("digits", "my digits"):
-        shutil.copytree(digits, tmp_path / "own" / name)
-        row = json.loads((tmp_path / "own" / name / "weights.json").read_text())
-        (tmp_path / "own" / name / "weights.json").write_text(json.dumps({**row, "name": name}))
-    use_zoo(tmp_path / "own", ["digits", "my digits"], monkeypatch)
-    with pytest.raises(ValueError, match="A name on the Hub"):
-        publish_all("org")
-    assert not hub.repositories
-
-
-def test_private_is_not_taken_for_public(hub, digits):
-    hub.add("me/digits", {"README.md": b"old"})
-    with pytest.raises(HubError, match="me/digits is public"):
-        kh.push_to_hub(kh.load(digits), "me/digits", private=True)
-    assert set(hub.repositories["me/digits"].commits[-1][1]) == {"README.md"}
 
 
 def net(**changes):
@@ -563,41 +415,3 @@ def test_a_folder_that_was_saved_channels_first_is_published_channels_last(tmp_p
     assert (last / "config.json").read_bytes() == (first / "config.json").read_bytes()
     x = np.random.default_rng(0).random((2, 32, 32, 3), "float32")
     np.testing.assert_allclose(to_numpy(keras.saving.load_model(first)(x)), to_numpy(model(x)), atol=1e-5)
-
-
-def test_a_folder_with_a_name_of_the_zoo_is_not_taken_for_the_zoo(tmp_path, monkeypatch, capsys):
-    kh.save(net(), tmp_path / "highway20.blog", transform="cifar10")
-    monkeypatch.chdir(tmp_path)
-    assert main(["publish", "highway20.blog", "--repo", "org/own", "--dry-run"]) == 2
-    assert "is a name in the zoo, and a folder of other weights here" in capsys.readouterr().err
-    assert find_publishable("./highway20.blog").row.classes == ("0", "1", "2")
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"scale": 1 / 127.5, "mean": (1.0,)}, "times 1/127.5, minus (1.0,), over (1.0,)"),
-        ({"scale": 1 / 255, "std": (0.5,)}, "times 1/255, minus (0.0,), over (0.5,)"),
-        ({"scale": 1 / 255}, "times 1/255"),
-        ({"scale": 2.0}, "times 2"),
-    ],
-)
-def test_cards_state_what_pixels_go_through(fields, text):
-    assert described(Transform(size=(8, 8), channels=3, **fields)).endswith(f"RGB, {text}")
-
-
-def test_operations_that_would_be_lost_are_refused(tmp_path):
-    body, images = net(), keras.Input((32, 32, 3))
-    x = keras.ops.clip(images, -3, 3)
-    for layer in body.layers[1:]:
-        x = layer(x)
-    with pytest.raises(ValueError, match="it has an operation 'clip"):
-        kh.save(keras.Model(images, x, name="highway20"), tmp_path / "net", transform="cifar10")
-    assert not (tmp_path / "net").exists()
-
-
-def test_a_card_of_a_folder_names_no_other_place(tmp_path):
-    folder = kh.save(net(), tmp_path / "runs dir" / "pets", name="resnet20.blog", transform="cifar10")
-    card = (bundle_of(folder, tmp_path / "bundle") / "README.md").read_text("utf-8")
-    assert 'weights = "path/of/this/folder"' in card and 'load_model("path/of/this/folder")' in card
-    assert 'load("resnet20.blog")' not in card
