@@ -48,7 +48,6 @@ CORE = {
     "test_publishing.py::test_a_model_saved_under_a_policy_computes_the_same_without_it": ("mixed_bfloat16",),
     "test_publishing_language.py::test_verify_finds_what_is_wrong": ("weights", "vocabulary"),
     "test_recipes.py::test_tiny_forms_train_by_the_command": ("mnist10_w16", "highway_fc50_cifar100"),
-    "test_report.py::test_a_stem_in_a_model_of_its_own_and_images_of_any_size": ("None",),
     "test_resnet_to_highway.py::test_the_same_function_at_every_depth": ("resnet50-same",),
     "test_rewire.py::test_identity_and_lesion_of_every_gating": (
         ("conv_net-coupled", "conv_net-residual", "conv_stack-full", "conv_stack-t_only", "dense_stack")

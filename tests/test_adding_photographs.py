@@ -4,13 +4,11 @@ import dataclasses
 import json
 
 import h5py
-import keras
 import numpy as np
 import pytest
 from PIL import Image
 
 import keras_highway as kh
-from keras_highway.data.images import ImageError
 from keras_highway.data.photographs import data_test_set
 from keras_highway.training.loop import train
 from keras_highway.training.recipes import RECIPES
@@ -98,22 +96,6 @@ def _dtypes(file) -> set[str]:
     return found
 
 
-@pytest.mark.slow
-def test_a_run_of_other_classes_does_not_become_the_entry_of_that_name(run, recipe, tmp_path, monkeypatch):
-    """Its head would be drawn at random, under the number that the run measured."""
-    monkeypatch.setattr(adding, "ZOO", tmp_path)
-    monkeypatch.setattr(adding, "RECIPES", {**RECIPES, recipe.name: recipe})
-    name = json.loads((run / "result.json").read_text())["weights"]
-    known = dataclasses.replace(read_row(adding.add([run]) / registry.ROW), classes=("a", "b", "c"))
-    monkeypatch.setattr(registry, "WEIGHTS", {name: known})
-    monkeypatch.setattr(registry, "find", lambda _: known)
-    with pytest.raises(ValueError, match=r"has another number of classes than .*: 3, not 2"):
-        adding.add([run])
-    known = dataclasses.replace(known, classes=("Shih-Tzu", "beagle"))
-    with pytest.raises(ValueError, match=r"has another list of classes than .*: \('Shih-Tzu', 'beagle'\), not"):
-        adding.add([run])
-
-
 def test_folders_of_other_imagenet_classes_are_refused(tmp_path):
     """As many dogs as the weights have classes, under WordNet's identifiers, are not these classes."""
     for identifier in ("n02086240", "n02087394"):  # Shih-Tzu, Rhodesian_ridgeback
@@ -129,19 +111,6 @@ def test_wordnet_folders_are_the_classes_of_that_name_in_any_order(photographs):
 
 
 @pytest.mark.slow
-def test_a_net_takes_images_of_the_size_that_its_weights_were_tested_on(run):
-    """224 pixels are the variant's own size; photographs brought to the weights' size must fit without a word."""
-    assert kh.load(run).input_shape == (None, 64, 64, 3)
-    with pytest.warns(kh.FreshHead):
-        assert kh.load(run, classes=3).input_shape == (None, 64, 64, 3)
-    assert kh.load(run, input_shape=(96, 80, 3)).input_shape == (None, 96, 80, 3)
-    assert kh.load(run, input_tensor=keras.Input((32, 32, 3))).input_shape == (None, 32, 32, 3)
-    assert kh.load(run, include_top=False).input_shape == (None, None, None, 3)
-    assert kh.load(run, include_preprocessing=True).input_shape == (None, None, None, 3)
-    assert kh.load(run, input_shape=(64, 64, 1)).input_shape == (None, 64, 64, 1)
-
-
-@pytest.mark.slow
 def test_a_run_at_another_size_than_the_variants_can_be_published(run, tmp_path):
     write_bundle(find_publishable(run), "org/photographs", tmp_path)
     check = np.load(tmp_path / "check.npz")
@@ -149,26 +118,6 @@ def test_a_run_at_another_size_than_the_variants_can_be_published(run, tmp_path)
     net = kh.load(tmp_path, classifier_activation=None)
     logits = net.predict(kh.preprocess_input(check["pixels"], weights=str(tmp_path)), verbose=0)
     np.testing.assert_allclose(logits, check["logits"], rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_what_is_measured_is_measured_whole(run, photographs, tmp_path):
-    classes = tuple(NAMES.values())
-    assert data_test_set("imagenette", photographs, 2, classes) == data_test_set(
-        "imagenette", photographs / "imagenette", 2, classes
-    )
-    folder = tmp_path / "imagenette" / "val"
-    for name in NAMES:
-        (folder / name).mkdir(parents=True)
-        (folder / name / "0.png").write_bytes(b"no image")
-    results = json.loads((run / "result.json").read_text())
-    stamp = {"classes": 2, "transform": "imagenet_64"}
-    row = weights_class("highway50").new_row(results, stamp)
-    weights = weights_class("highway50").open(row, run / registry.FILE)
-    with pytest.raises(ImageError, match="val: 2 photographs cannot be read"):
-        weights.measure(tmp_path)
-    with pytest.raises(ImageError, match=r"val: .*0\.png: not an image file"):
-        weights.gate_report(tmp_path)
 
 
 def test_without_a_folder_the_message_names_what_is_missing(monkeypatch, tmp_path):

@@ -4,13 +4,10 @@ import keras
 import numpy as np
 import pytest
 from contracts import to_numpy
-from miniatures import MINIATURES, batch, miniature
+from miniatures import batch, miniature
 
 import keras_highway as kh
-from keras_highway.export import export, fold_batch_norm, in_float32
-from keras_highway.layers import ungated
-from keras_highway.models.transfer import has_lora, without_updates
-from keras_highway.specs import override
+from keras_highway.models.transfer import has_lora
 from keras_highway.weights.torch_names import assign_torch_state
 
 # In whole lanes of channels, see tests/test_remat.py.
@@ -70,18 +67,6 @@ def test_saving_merges(tmp_path):
     np.testing.assert_allclose(to_numpy(plain(x)), expected, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_fit_moves_the_updates_alone():
-    net = miniature("conv_net", **SIZES)
-    net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    kh.enable_lora(net, rank=2)
-    before = {w.path: to_numpy(w) for w in net.weights}
-    net.fit(batch(net, 4), np.arange(4), verbose=0)
-    moved = {w.path for w in net.weights if np.any(to_numpy(w) != before[w.path])}
-    assert {path for path in moved if "lora_kernel_b" in path}
-    assert all("lora" in path or path.startswith("head/") for path in moved), moved
-
-
 def test_what_is_refused():
     net = miniature("dense_stack")
     with pytest.raises(ValueError, match="positive integer"):
@@ -123,43 +108,6 @@ def test_blocks_are_left_out_of_a_model_with_updates():
     trimmed = kh.analysis.trim(net, (x, np.arange(6)), 1.0)
     assert trimmed.curve.parameters[0] == merged.count_params()
     assert trimmed.curve.parameters[-1] == trimmed.model.count_params()
-
-
-def test_guided_derivatives_of_a_model_with_updates():
-    net, merged = updated(miniature("dense_stack", depth=4))
-    x = batch(net, 2)
-    actual, expected = (kh.analysis.guided_backprop(model, x, "stage1", 1) for model in (net, merged))
-    np.testing.assert_allclose(actual.gradient, expected.gradient, atol=1e-6)
-    np.testing.assert_allclose(
-        actual.value[-1], to_numpy(kh.analysis.trace(net, x)["stage1_block3"].y)[:, 1], atol=1e-5
-    )
-    assert np.abs(actual.gradient).max() > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow")
-def test_an_exported_model_has_its_updates(dtype, tmp_path):
-    net, merged = updated(miniature("dense_stack", depth=4, dtype=dtype))
-    assert export(net, tmp_path / "net.tflite", "litert") < 1e-4  # beside the merged network, in float32
-    copy = in_float32(without_updates(net))
-    for a, b in zip(copy.weights, merged.weights, strict=True):
-        np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
-    x = batch(net, 3)
-    np.testing.assert_allclose(to_numpy(copy(x)), to_numpy(net(x)), atol=1e-5 if dtype == "float32" else 0.1)
-
-
-@pytest.mark.more
-def test_resnets_with_updates_are_converted_and_folded():
-    changes = {"gating": "residual", "post_activation": True, **SIZES}
-    net, _ = updated(miniature("conv_net", **changes))
-    x = batch(net, 3)
-    highway = kh.highway_from_resnet(net)
-    assert not any("lora" in w.path for w in highway.weights)
-    np.testing.assert_allclose(to_numpy(highway(x)), to_numpy(net(x)), rtol=1e-3, atol=1e-4)
-    changes = {key: value for key, value in changes.items() if key not in ("input_shape", "min_size")}
-    folded = fold_batch_norm(net, override(MINIATURES["conv_net"], min_size=8, **changes))
-    np.testing.assert_allclose(to_numpy(folded(x)), to_numpy(net(x)), rtol=1e-3, atol=1e-4)
 
 
 def test_updates_inside_a_nested_model_are_merged():
@@ -228,57 +176,6 @@ def with_layers(*layers):
     return keras.Model(body.input, keras.layers.Dense(3, name="head")(keras.layers.GlobalAveragePooling2D()(x)))
 
 
-def moved_by_fit(model) -> set[str]:
-    before = {w.path: to_numpy(w) for w in model.trainable_weights}
-    model.fit(X, Y, epochs=2, verbose=0)
-    return {w.path for w in model.trainable_weights if np.any(to_numpy(w) != before[w.path])}
-
-
-def test_a_users_layer_keeps_its_weight_and_is_frozen():
-    model = with_layers(Scaled(6, name="scale"))
-    model.get_layer("scale").gamma.assign([1, 2, 3, 4, 5, 6])
-    kh.enable_lora(model, 2)
-    assert not [w.path for w in model.trainable_weights if "gamma" in w.path]
-    merged = kh.merge_lora(model)
-    np.testing.assert_array_equal(to_numpy(merged.get_layer("scale").gamma), [1, 2, 3, 4, 5, 6])
-    np.testing.assert_allclose(to_numpy(merged(X)), to_numpy(model(X)), atol=1e-5)
-
-
-@pytest.mark.more
-def test_updates_learn_on_after_weights_were_loaded(tmp_path):
-    model = small_net()
-    kh.enable_lora(model, 2)
-    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-    moved_by_fit(model)
-    model.save_weights(tmp_path / "a.weights.h5")
-    before = to_numpy(model(X))
-    model.load_weights(tmp_path / "a.weights.h5")
-    np.testing.assert_allclose(to_numpy(model(X)), before, atol=1e-5)
-    moved = moved_by_fit(model)
-    assert {"lora_kernel_a", "lora_kernel_b"} <= {path.split("/")[-1] for path in moved}
-
-
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
-        (lambda: ungated.Dense(3), (2, 4)),
-        (lambda: ungated.Conv1D(3, 2), (2, 5, 4)),
-        (lambda: ungated.Conv2D(3, 2), (2, 5, 5, 4)),
-    ],
-)
-def test_loading_keeps_one_factor_and_sets_the_other_to_zero(layer, shape):
-    layer = layer()
-    layer.build(shape)
-    layer.enable_lora(2)
-    layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
-    kernel, factor, store = to_numpy(layer.kernel), to_numpy(layer.lora_kernel_a), {}
-    layer.save_own_variables(store)
-    layer.load_own_variables({key: to_numpy(value) for key, value in store.items()})
-    np.testing.assert_allclose(to_numpy(layer.kernel), kernel, atol=1e-6)
-    assert np.all(to_numpy(layer.lora_kernel_b) == 0) and np.all(factor != 0)
-    np.testing.assert_array_equal(to_numpy(layer.lora_kernel_a), factor)
-
-
 @pytest.mark.more
 def test_a_model_with_a_loss_of_the_users_is_merged_and_saved(tmp_path):
     model = small_net()
@@ -291,16 +188,6 @@ def test_a_model_with_a_loss_of_the_users_is_merged_and_saved(tmp_path):
     folder = kh.save(model, tmp_path / "net", ["a", "b", "c"], transform="cifar10")
     np.testing.assert_allclose(to_numpy(kh.load(folder)(X)), to_numpy(model(X)), atol=1e-5)
     assert len(kh.load(folder).trainable_weights) == len(small_net().trainable_weights)
-
-
-def test_a_nested_compiled_model_is_merged():
-    inner = small_net(include_top=False)
-    inner.compile("adam", squared_error)
-    x = keras.Input((32, 32, 3))
-    model = keras.Model(x, keras.layers.Dense(3, name="head")(keras.layers.GlobalAveragePooling2D()(inner(x))))
-    kh.enable_lora(model, 2)
-    np.testing.assert_allclose(to_numpy(kh.merge_lora(model)(X)), to_numpy(model(X)), atol=1e-5)
-    assert inner.compiled
 
 
 def test_kernels_with_a_constraint_are_frozen():
@@ -358,18 +245,11 @@ def test_a_model_of_several_outputs_gets_no_classifier():
         kh.reset_classifier(two, 5)
 
 
-def test_a_model_compiled_to_be_evaluated_is_frozen():
-    model = small_net()
-    model.compile(optimizer=None, loss="sparse_categorical_crossentropy")
-    kh.freeze(model)
-    assert [w.path for w in model.trainable_weights] == ["head/kernel", "head/bias"]
-    assert np.isfinite(model.evaluate(X, Y, verbose=0))
-
-
-@pytest.mark.more
-@pytest.mark.filterwarnings("ignore:.* does not have a `quantize` method", "ignore:Layers of keras_highway")
-def test_a_quantized_net_is_not_converted():
-    model = kh.create_model("resnet20", post_activation=True, **NET)
-    model.quantize("int8")
-    with pytest.raises(ValueError, match="convert the model first and quantize then"):
-        kh.highway_from_resnet(model)
+def test_a_users_layer_keeps_its_weight_and_is_frozen():
+    model = with_layers(Scaled(6, name="scale"))
+    model.get_layer("scale").gamma.assign([1, 2, 3, 4, 5, 6])
+    kh.enable_lora(model, 2)
+    assert not [w.path for w in model.trainable_weights if "gamma" in w.path]
+    merged = kh.merge_lora(model)
+    np.testing.assert_array_equal(to_numpy(merged.get_layer("scale").gamma), [1, 2, 3, 4, 5, 6])
+    np.testing.assert_allclose(to_numpy(merged(X)), to_numpy(model(X)), atol=1e-5)

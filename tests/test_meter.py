@@ -9,14 +9,11 @@ import threading
 import time
 from types import SimpleNamespace
 
-import keras
 import numpy as np
 import pytest
 
-import keras_highway as kh
 from keras_highway.analysis import cost
 from keras_highway.tasks import IMAGES
-from keras_highway.training import loop
 from keras_highway.training import program as memory
 from keras_highway.training.checkpoint import Progress
 from keras_highway.training.loop import train
@@ -24,7 +21,7 @@ from keras_highway.training.meter import Meter
 from keras_highway.training.program import ImageProgram, check_memory, explained_memory, step_bytes
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES, tiny
-from keras_highway.training.train import main, summary
+from keras_highway.training.train import summary
 
 DENSE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), epochs=2)
 
@@ -84,32 +81,6 @@ def test_an_error_of_a_step_reaches_the_reader(meter):
     meter.add(Step(error=RuntimeError("out of memory")))
     with pytest.raises(RuntimeError, match="out of memory"):
         meter.read()
-
-
-def test_no_thread_is_left_and_a_stuck_step_does_not_keep_the_program(meter):
-    before, start = threading.active_count(), time.perf_counter()
-    meter.add(np.array([1.0, 1.0, 1.0]))
-    meter.read()
-    meter.close()
-    assert threading.active_count() <= before
-    meter.add(Step(4.0))
-    meter.close()
-    assert time.perf_counter() - start < 3
-
-
-def test_a_loader_that_keeps_the_interpreter_busy_is_waited_for(meter):
-    """If steps are done at once, no other thread has a turn to note it."""
-
-    def busy():
-        for _ in range(50):
-            end = time.perf_counter() + 0.003
-            while time.perf_counter() < end:
-                pass
-            yield "batch"
-
-    for _ in meter.timed(busy()):
-        meter.add(np.array([1.0, 1.0, 1.0]))
-    assert meter.waited >= 0.14
 
 
 @pytest.mark.parametrize("readings", [(50.0, 40.0, 30.0), (7.0,), (0.0, 1e5, 3.0, -1e5)], ids=str)
@@ -204,15 +175,6 @@ def test_the_end_of_a_run_prints_the_next_commands(recipe, changes, commands):
         assert line.startswith(f"  python -m keras_highway {command}")
 
 
-@pytest.mark.slow
-def test_an_unfinished_run_prints_its_number_of_epochs(tmp_path, capsys):
-    """An earlier call may have gone beyond --until."""
-    command = ["highway_fc10", "--tiny", "--out", str(tmp_path), "--set", "epochs=3", "--until"]
-    for until in ("2", "1"):
-        main([*command, until])
-        assert capsys.readouterr().out.splitlines()[-1] == "highway_fc10_tiny: 2 of 3 epochs; run it again to resume"
-
-
 # --- Memory --------------------------------------------------------------------------------
 
 
@@ -253,22 +215,6 @@ def test_a_step_that_may_not_fit_is_a_note(monkeypatch, capsys):
         assert capsys.readouterr().err.startswith("note: A step on 256 images of 224x224 pixels needs about")
 
 
-def test_the_memory_check_knows_of_a_resumed_run(monkeypatch, tmp_path):
-    """Some other process may hold memory just then: the state is safe, and the supervisor would give up."""
-    received = []
-
-    def check(*_, resumed):
-        received.append(resumed)
-        raise ValueError("enough")
-
-    monkeypatch.setattr(loop, "check_memory", check)
-    for _ in range(2):
-        with pytest.raises(ValueError, match="enough"):
-            train(DENSE, None, tmp_path)
-        (tmp_path / "checkpoint.npz").touch()
-    assert received == [False, True]
-
-
 @pytest.mark.more
 def test_parts_of_a_batch_and_small_training_images_need_less(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 2**29)
@@ -294,14 +240,6 @@ def test_a_gpu_that_is_full_names_the_remedies(message):
         raise RuntimeError(message)
 
 
-@pytest.mark.parametrize(
-    "message", ["a bug", "ResourceExhaustedError: /data/train-00001.tfrecord; Too many open files"]
-)
-def test_what_is_no_lack_of_memory_stays_what_it_is(message):
-    with pytest.raises(RuntimeError, match=message), explained_memory(RECIPES["resnet50"]):
-        raise RuntimeError(message)
-
-
 def test_memory_is_that_of_the_machine_or_of_its_container(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "_GROUP", tmp_path)
@@ -312,12 +250,3 @@ def test_memory_is_that_of_the_machine_or_of_its_container(tmp_path, monkeypatch
     assert memory.available_bytes() == 3000 * 1024
     (tmp_path / "memory.max").write_text("1000000\n")
     assert memory.available_bytes() == 600_000
-
-
-def test_cost_of_a_net_for_any_size_is_that_of_the_size_it_sees():
-    """What `step_bytes` relies on."""
-    small = {"blocks": (1, 1), "widths": (8, 8), "classes": 2}
-    known = kh.create_model("resnet50", input_shape=(64, 64, 3), **small)
-    one = keras.Input((64, 64, 3))
-    wrapped = keras.Model(one, kh.create_model("resnet50", input_shape=(None, None, 3), **small)(one))
-    assert cost(wrapped).total == cost(known).total

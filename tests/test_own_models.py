@@ -21,7 +21,6 @@ import keras_highway as kh
 from keras_highway.analysis.lesions import without
 from keras_highway.cli import main
 from keras_highway.data import Transform
-from keras_highway.export import fold_batch_norm, load_exportable
 from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.load import FreshHead
 from keras_highway.weights.publish import find_publishable, verify, write_bundle
@@ -256,30 +255,18 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
     for folder, file in {"full": "thesis.txt", "foreign": "weights.json"}.items():
         (tmp_path / folder).mkdir()
         (tmp_path / folder / file).write_text('{"kg": 70}')
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for model, more, message in (
         (trained, {}, "preprocessing of this model's images is unknown.*pass transform="),
         (trained, {"transform": "imagenet"}, r"images of shape \(224, 224, 3\) and the model takes \(32, 32, 3\)"),
         (trained, {"transform": TRANSFORM, "class_names": ["cat"]}, "`class_names` must be 3 names"),
-        (
-            trained,
-            {"transform": TRANSFORM, "class_names": ["cat", "dog", "\x1b[2J"]},
-            "`class_names` is malformed",
-        ),
+        (trained, {"transform": TRANSFORM, "class_names": ["cat", "dog", "\x1b[2J"]}, "`class_names` is"),
         (trained, {"transform": TRANSFORM, "name": "../pets"}, "`name` is malformed"),
-        (
-            trained,
-            {"transform": TRANSFORM, "folder": "my:pets"},
-            r"The folder's name, .* `name` is not passed, is malformed",
-        ),
-        (trained, {"transform": TRANSFORM, "class_names": {"cat", "dog", "bird"}}, "in order"),
+        (trained, {"transform": TRANSFORM, "folder": "my:pets"}, "folder's name, .* is malformed"),
         (trained, {"transform": {"size": 3}}, "must be a Transform or a name"),
         (trained, {"transform": TRANSFORM, "folder": "pets.keras"}, "has the name of a file"),
         (trained, {"transform": TRANSFORM, "folder": "foreign"}, "holds something else"),
         (trained, {"transform": TRANSFORM, "folder": "full"}, "holds something else"),
-        (trained, {"transform": TRANSFORM, "folder": "loop"}, "holds something else"),
         (trained, {"transform": TRANSFORM, "dataset": "pets\n"}, "`dataset` is malformed"),
-        (trained, {"transform": TRANSFORM, "license": "x" * 1001}, "`license` is malformed"),
         (body, {"transform": TRANSFORM}, "must end in a classifier 'head'"),
         (other, {"transform": TRANSFORM, "overrides": SMALL}, "it has a layer 'dropout"),
         (keras.Sequential([keras.layers.Dense(2)]), {}, "takes a functional keras.Model"),
@@ -287,8 +274,6 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
         with pytest.raises(ValueError, match=message):
             kh.save(model, tmp_path / more.pop("folder", "none"), **more)
     assert not (tmp_path / "none").exists() and (tmp_path / "foreign" / "weights.json").read_text() == '{"kg": 70}'
-    other_library = Transform(size=np.array([32, 32]).tolist(), channels=3, scale=np.float32(0.5), crop=np.float64(1))
-    assert kh.get_transform(kh.save(trained, tmp_path / "numpy", transform=other_library)).scale == 0.5
 
 
 @pytest.fixture(scope="module")
@@ -306,8 +291,6 @@ def saved(trained, tmp_path_factory):
             "does not hold weights",
         ),
         ({"overrides": {**SMALL, "colour": 1}}, "unknown field"),
-        ({"overrides": {**SMALL, "spec": 1}}, "unknown field"),
-        ({"overrides": {**SMALL, "name": "other"}}, "unknown field"),
         ({"overrides": {**SMALL, "input_shape": ["a", 1, 3]}}, "make no network"),
         ({"overrides": {**SMALL, "stages": [{"row": 1}]}}, "make no network"),
         ({"removed": ["stage9_block9"]}, "stage9_block9"),
@@ -334,15 +317,6 @@ def test_a_dry_run_needs_no_network_and_errors_speak_of_publishing(trained, fake
     assert "Could not publish to hf://org/pets" in error and "publish again later" in error
     assert "download" not in error and "mirror" not in error
     assert fake_hub.requests == [] and time.perf_counter() - began < 20
-
-
-@pytest.mark.more
-def test_a_trimmed_folder_is_exported_with_folded_normalization(trained, tmp_path):
-    folder = kh.save(without(trained, ["stage1_block2"]), tmp_path / "shorter", transform=TRANSFORM)
-    part = load_exportable(str(folder))
-    folded = fold_batch_norm(part.model, part.spec)
-    assert len(folded.weights) < len(part.model.weights)
-    np.testing.assert_allclose(seen(folded), seen(part.model), atol=1e-5)
 
 
 class Killed(BaseException):
@@ -424,26 +398,6 @@ def test_save_replaces_its_own_files_and_keeps_others(among):
     assert (among / "notes.txt").read_text() == "mine" and (among / "notes.txt").stat().st_ctime_ns == changed
     # The folder is the same one and nothing was done beside it: it may be a mount point, its parent read-only.
     assert among.stat().st_ino == inode and among.parent.stat().st_mtime_ns == parent.st_mtime_ns
-
-
-def test_save_to_the_working_directory(among, monkeypatch):
-    for place in (among, among / "pictures"):
-        monkeypatch.chdir(place)
-        kh.save(model(2), os.path.relpath(among), transform="mnist")
-        assert Path.cwd() == place and os.path.samefile(".", place)
-    assert loaded(among).shape == (2, 10)
-
-
-def test_save_takes_a_relative_and_an_empty_folder_a_link_and_a_new_disk(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "disk" / "lost+found").mkdir(parents=True)  # of ext4
-    os.mkdir("empty")
-    (tmp_path / "link").symlink_to("empty")
-    for name in ("empty", "link", "deep/er", "disk"):
-        kh.save(model(1), name, transform="mnist")
-        assert (tmp_path / name / "weights.json").is_file()
-    assert (tmp_path / "link").is_symlink()
-    assert only(tmp_path) == ["deep", "disk", "empty", "link"]
 
 
 def test_save_on_a_full_disk_leaves_the_good_folder(among, tmp_path):

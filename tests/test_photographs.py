@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_highway.analysis.scores import PhotographScores
 from keras_highway.applications import create_model
-from keras_highway.cli import images, main
+from keras_highway.cli import main
 from keras_highway.data import load_image, photographs
 from keras_highway.data.photographs import EncodedImage, _labels, folder_test_set, read_batches
-from keras_highway.data.transforms import IMAGENET_64, TRANSFORMS, imagenet_classes
+from keras_highway.data.transforms import IMAGENET_64, imagenet_classes
 from keras_highway.weights import files as weights_file
 
 WNIDS = [identifier for identifier, _ in imagenet_classes()]
@@ -76,23 +75,6 @@ def test_top_1_top_5_and_loss_of_a_folder(capsys, tmp_path, ten):
     assert "begins with weights,data,images" in capsys.readouterr().err
 
 
-REPORT = {"weights": "a", "data": "b", "images": 1, "top1": 1.0, "top5": 1.0, "loss": 0.5, "real_images": 0}
-
-
-@pytest.mark.parametrize("before", [None, "", "{header}", "{header}\nw,d,1,1,1,1,0,,0", "{header}\nw,d,1,1,1,1,0,,0\n"])
-def test_a_line_is_added_to_any_table_that_is_there(before, tmp_path):
-    """Its last line may lack a line feed, as an editor left it; an empty file is a new one."""
-    path = tmp_path / "table.csv"
-    header = ",".join(images._COLUMNS)
-    if before is not None:
-        path.write_text(before.format(header=header))
-    images._check_table(path)
-    images._add_line(path, {**REPORT, "real": None, "broken": 0})
-    lines = path.read_text().split("\n")
-    old = ["w,d,1,1,1,1,0,,0"] if "w,d" in (before or "") else []
-    assert lines == [header, *old, "a,b,1,1.0,1.0,0.5,0,,0", ""]
-
-
 @pytest.mark.more
 def test_imagenets_classes_by_identifier_version_2_and_reassessed_labels(capsys, tmp_path):
     path, _ = constant(tmp_path / "net.weights.h5", 1000, (217, 0))
@@ -135,17 +117,6 @@ def test_photographs_are_drawn_by_seed_and_not_read(tmp_path):
     places = [test_set.photographs.index(photograph) for photograph in drawn.photographs]
     assert places == sorted(set(places))
     assert photographs.some_of(test_set, 99).photographs == test_set.photographs
-
-
-def test_broken_images_in_memory_are_named(tmp_path):
-    (batch,) = read_batches([photographs.Photograph(EncodedImage(b"x", "the third"), 0)], TRANSFORMS["cifar10"], 4)
-    assert batch.errors == ["the third: not an image file that Pillow can read"] and not len(batch.labels)
-
-
-def test_equal_scores_and_nan():
-    scores = PhotographScores()
-    scores.add(np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [np.nan, 5.0, 0.0]]), np.array([0, 1, 1]))
-    assert (scores.images, scores.top1, scores.top5) == (3, 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ from miniatures import batch, miniature
 
 import keras_highway as kh
 from keras_highway import analysis
-from keras_highway.analysis import BlockTrace, plot_gates, plots, trace
-from keras_highway.analysis.plots import WIDTH, Curve, draw_training, new_figure, training_axes, write
+from keras_highway.analysis import BlockTrace, plot_gates, trace
+from keras_highway.analysis.plots import WIDTH, new_figure, write
 from keras_highway.cli import main
 from keras_highway.variants import VARIANTS
-from training.figure4 import mark_break
 
 
 def made_up(blocks, shape, t=None):
@@ -66,26 +65,6 @@ def test_dense_nets_show_blocks_by_units(depth):
     np.testing.assert_array_equal(panels["block output y"].get_array(), [entry.y[0] for entry in traces.values()])
     assert panels["gate t"].get_clim() == (0, 1)
     assert labels_of_bars(figure) == ["t (0 shut, 1 open)", "y"]
-
-
-def test_long_titles_are_broken_into_lines():
-    figure = plot_gates(made_up(["stage1_block1"], (4,)), title=f"{'word ' * 20}\n{'x' * 100}")
-    lines = figure.get_suptitle().split("\n")
-    assert max(map(len, lines)) <= 62 and "".join(lines).replace(" ", "") == "word" * 20 + "x" * 100
-
-
-@pytest.mark.parametrize(("depths", "rows"), [((2, 3, 3), 3), ((3, 4, 6, 3), 5), ((18, 18, 18), 15)])
-def test_at_least_a_row_a_stage_and_at_most_four_maps_a_row(depths, rows):
-    names = [f"stage{s}_block{b}" for s, depth in enumerate(depths, 1) for b in range(1, depth + 1)]
-    figure = plot_gates(made_up(names, (4, 4, 2)))
-    assert list(maps(figure)) == names and figure.get_figwidth() == WIDTH
-    assert figure.axes[0].get_gridspec().nrows == rows
-
-
-def test_gates_a_channel_are_flat_maps():
-    t = np.array([0.2, 0.4], "float32").reshape(1, 1, 1, 2)
-    drawn = maps(plot_gates(made_up(["stage1_block1"], (4, 4, 2), t)))["stage1_block1"]
-    np.testing.assert_allclose(drawn.get_array(), np.full((4, 4), 0.3), rtol=1e-6)
 
 
 def test_constant_gates_are_refused_by_name():
@@ -259,56 +238,12 @@ def test_depth_with_and_without_latency(dense):
     assert legend(axis) == ["a", "b"]
 
 
-def test_a_break_of_the_scale_is_marked():
-    axis = new_figure(3).subplots()
-    axis.plot([1, 2], [0, 50])
-    axis.set_yscale("symlog", linthresh=0.01)
-    mark_break(axis, 0.01, "linear below")
-    strokes, line = axis.lines[1:]
-    assert line.get_ydata() == [0.01, 0.01] and [text.get_text() for text in axis.texts] == ["linear below"]
-    low, high = strokes.get_ydata()
-    assert low < 0.01 < high and list(strokes.get_xdata()) == [0, 0] and not strokes.get_clip_on()
-
-
 @pytest.mark.parametrize("suffix", ["png", "PNG", "svg", "jpg", "pdf"])
 def test_pictures_of_any_format(suffix, tmp_path):
     figure = new_figure(1)
     figure.subplots().plot([1, 2], [3, 4])
     write(figure, tmp_path / f"x.{suffix}", "title")
     assert (tmp_path / f"x.{suffix}").stat().st_size > 1000
-
-
-def test_epochs_are_whole():
-    _, (axis,) = training_axes(1, 3)
-    draw_training(axis, [Curve([1, 2, 3], [0.3, 0.2, 0.1], "a")])
-    assert has_whole_ticks(axis) and 2 in axis.get_xticks()
-    draw_training(axis, [Curve([1, 2], [0.02, 30])], scale="log")
-    axis.figure.canvas.draw()
-    assert {"0.1", "1", "10"} <= {label.get_text() for label in axis.get_yticklabels()}
-
-
-@pytest.mark.parametrize(
-    ("values", "numbers"),
-    [
-        ([3.7, 6.1], ["4", "5", "6"]),  # a language model's loss: no power of ten among them
-        ([0.47, 2.0], ["0.5", "0.7", "1", "2"]),
-        ([0.12, 4.0], ["0.2", "0.5", "1", "2"]),
-        ([0.02, 1.2], ["0.02", "0.05", "0.1", "0.2", "0.5", "1"]),
-        ([0.02, 30], ["0.1", "1", "10"]),
-        # One number or none of these: those of a linear axis.
-        ([0.95, 1.8], ["1", "1.2", "1.4", "1.6", "1.8"]),
-        ([0.95, 1.05], ["0.96", "0.98", "1", "1.02", "1.04"]),
-        ([1.21, 1.39], ["1.225", "1.25", "1.275", "1.3", "1.325", "1.35", "1.375"]),
-    ],
-)
-def test_a_logarithmic_axis_has_numbers_and_a_grid_at_each(values, numbers):
-    _, (axis,) = training_axes(1, 2.4)
-    draw_training(axis, [Curve([1, 2], values)], scale="log")
-    low, high = axis.get_ylim()
-    labels = [label.get_text() for label in axis.get_yticklabels()]
-    assert [x for at, x in zip(axis.get_yticks(), labels, strict=True) if low <= at <= high] == numbers
-    assert all(line.get_visible() for line in axis.get_ygridlines())
-    assert not any(label.get_text() for label in axis.get_yticklabels(minor=True))
 
 
 def test_results_of_other_nets_are_refused(dense):
@@ -325,25 +260,6 @@ def test_results_of_other_nets_are_refused(dense):
             call()
 
 
-@pytest.mark.parametrize(("family", "gate"), [("conv_stack", "channel"), ("dense_stack", "tied")])
-def test_a_gate_shared_by_units_or_samples_is_that_of_each(family, gate):
-    model = miniature(family, gate=gate)
-    x = batch(model, 4)
-    activity, traces = analysis.gate_activity(model, x), analysis.trace(model, x)
-    figure = analysis.plot_gate_summary(analysis.gate_bias(model), activity, traces, sample=2)
-    _, _, gates, outputs = tables(figure).values()
-    assert gates.shape == outputs.shape and not np.ma.getmaskarray(gates).any()
-    expected = [np.broadcast_to(e.t if len(e.t) == 4 else e.t[:1], e.x.shape)[2] for e in traces.values()]
-    expected = [values.reshape(-1, values.shape[-1]).mean(0) for values in expected]
-    np.testing.assert_allclose(gates, expected, rtol=1e-5)
-
-
-def test_channels_may_come_first(monkeypatch):
-    values = np.arange(24.0).reshape(4, 3, 2)
-    monkeypatch.setattr("keras.config.image_data_format", lambda: "channels_first")
-    np.testing.assert_array_equal(plots._table({"a": values})[0], values.mean((1, 2)))
-
-
 # --- Blocks without gates, blocks used twice, images without colours ----------
 
 
@@ -357,15 +273,6 @@ def net(gatings=("coupled", "coupled", "coupled")):
     for i, gating in enumerate(gatings, start=1):
         x = kh.layers.HighwayDense(gating=gating, name=f"stage1_block{i}")(x)
     return keras.Model(inputs, keras.layers.Dense(3, name="head")(x))
-
-
-def conv(channels):
-    keras.utils.set_random_seed(0)
-    x = inputs = keras.Input((8, 8, channels))
-    x = keras.layers.Conv2D(4, 3, padding="same")(x)
-    for i in (1, 2):
-        x = kh.layers.HighwayConv2D(4, 3, name=f"stage1_block{i}")(x)
-    return keras.Model(inputs, keras.layers.Dense(3, name="head")(keras.layers.GlobalAveragePooling2D()(x)))
 
 
 def test_pictures_count_blocks_as_the_network_does():
@@ -384,36 +291,6 @@ def test_pictures_count_blocks_as_the_network_does():
     assert len(analysis.plot_routing(routing, classes=[0, 0]).axes) == 2  # one panel and its colour bar
     one = analysis.plot_gates(analysis.trace(net(), X, blocks=["stage1_block1"])).axes[0].yaxis
     assert [tick.get_loc() for tick in one.get_major_ticks()] == [1]
-
-
-def test_a_block_in_two_places_has_its_bias_in_both_rows():
-    model = net()
-    twice = analysis.rewire(model, {"stage1_block2": "stage1_block1"})
-    bias = {name: value + k for k, (name, value) in enumerate(analysis.gate_bias(twice).items())}
-    activity, traces = analysis.gate_activity(twice, X), analysis.trace(twice, X)
-    figure = analysis.plot_gate_summary(bias, activity, traces)
-    rows = [
-        np.asarray(axis.images[0].get_array() if axis.images else axis.collections[0].get_array())
-        for axis in figure.axes[:4]
-    ]
-    assert {len(table) for table in rows} == {len(activity.mean)}
-    np.testing.assert_array_equal(rows[0][0], rows[0][1])  # the same block
-
-
-@pytest.mark.parametrize("channels", [2, 5])
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_images_without_colours_are_drawn_grey(channels, dtype):
-    images = np.random.default_rng(1).integers(0, 256, (6, 8, 8, channels)).astype(dtype)
-    model = conv(channels)
-    patches = analysis.top_patches(model, images, "stage1_block2", 0, count=2)
-    drawn = [axis.images[0] for axis in analysis.plot_patches(patches).axes if axis.images]
-    for image in drawn:
-        values = image.get_array()
-        assert values.ndim == 2 and image.get_clim() == (0, 255 if dtype == "uint8" else 1)
-        assert values.min() < 0.5 * image.get_clim()[1] < values.max() <= image.get_clim()[1]
-    assert drawn
-    picture = analysis.plot_gates(analysis.trace(model, images.astype("float32")), images[0]).axes[0].images[0]
-    assert picture.get_array().shape == (8, 8)
 
 
 @pytest.mark.slow

@@ -3,10 +3,7 @@
 import base64
 import io
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
 from html.parser import HTMLParser
 
@@ -19,7 +16,7 @@ from PIL import Image
 from keras_highway import analysis
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.layers import HighwayConv2D, HighwayDense
+from keras_highway.layers import HighwayDense
 from keras_highway.report import Picture, Report, Section, make_report, write_report
 from keras_highway.weights import files as weights_file
 
@@ -165,79 +162,6 @@ def test_blocks_with_and_without_gates_side_by_side():
     assert not any("absent" in section.numbers for section in sections.values())
 
 
-def test_a_tied_gate_without_a_bias():
-    gate = keras.layers.Dense(8, use_bias=False)
-
-    def blocks(x):
-        for i in range(3):
-            x = HighwayDense(gate="tied", name=f"block{i}")(x, gate=gate(x))
-        return x
-
-    gates = sections_of(lambda x: x, blocks)[1]["gates"]
-    assert len(gates.pictures) == 1 and "bias" not in gates.pictures[0].caption
-    assert "biases are left out" in gates.text and "Received" not in gates.text
-    assert gates.numbers["blocks"].keys() == {"block0", "block1", "block2"}
-    assert "bias" not in gates.numbers["blocks"]["block0"]
-
-
-@pytest.mark.parametrize("size", [None, 6])
-def test_a_stem_in_a_model_of_its_own_and_images_of_any_size(size):
-    stem = keras.Sequential([keras.Input((size, size, 3)), keras.layers.Conv2D(4, 3, padding="same")])
-    blocks = keras.Sequential([keras.Input((size, size, 4)), *(HighwayConv2D(name=f"block{i}") for i in range(3))])
-    facts, sections = sections_of(stem, blocks, (size, size, 3), keras.layers.GlobalAveragePooling2D())
-    assert facts["multiply_adds"] == (36 * (27 * 4 + 3 * 2 * 36 * 4) + 4 * 3 if size else "unknown")
-    assert len(sections["gates"].pictures) == 2 and not any("absent" in s.numbers for s in sections.values())
-
-
-def test_the_spread_of_one_image_does_not_shrink():
-    model = miniature("dense_stack", depth=5, units=4)
-    report = make_report(model, (batch(model, 1), np.array([0])), "one")
-    (text,) = (section.text for section in report.sections if section.key == "estimation")
-    assert text.endswith("Steps at which the spread shrinks: stage1 0 %.")
-
-
-def test_a_net_of_transitions_has_nothing_to_lesion():
-    model = miniature("conv_net", blocks=(1, 1), stem_width=3, gating="c_only")
-    report = make_report(model, (batch(model, 4), np.arange(4)), "transitions", samples=3)
-    sections = {section.key: section for section in report.sections}
-    assert sections["gates"].numbers["gate"] == "c" and len(sections["gates"].pictures) == 2
-    for key, words in (
-        ("lesions", "a block that is not a transition"),
-        ("orders", "two blocks"),
-        ("trim", "not a transition"),
-    ):
-        assert words in sections[key].text and not sections[key].pictures
-    assert report.facts["images"] == 3
-
-
-@pytest.mark.more
-def test_labels_may_be_a_column_or_of_positions():
-    inputs = keras.Input((6,))
-    x = HighwayDense(name="b2")(HighwayDense(name="b1")(inputs))
-    model = keras.Model(inputs, keras.layers.Dense(3)(x))
-    images, labels = np.random.default_rng(0).random((6, 6), "float32"), np.arange(6) % 3
-    row, column = (make_report(model, (images, y), "column") for y in (labels, labels[:, None]))
-    assert row.facts == column.facts and [s.numbers for s in row.sections] == [s.numbers for s in column.sections]
-    twice = keras.Model(inputs, keras.layers.RepeatVector(2)(model.output))
-    report = make_report(twice, (images, np.stack([labels, labels], 1)), "positions")
-    routing = report.sections[1]
-    assert "one per sample" in routing.text and not routing.pictures and report.facts["loss"] == row.facts["loss"]
-
-
-@pytest.mark.more
-def test_a_net_with_a_way_around_its_blocks_has_the_sections_that_need_no_chain():
-    inputs = keras.Input((6,))
-    x = HighwayDense(name="b2")(HighwayDense(name="b1")(inputs))
-    wide = keras.layers.Concatenate()([x, keras.layers.Dense(4)(inputs)])
-    model = keras.Model(inputs, keras.layers.Dense(3)(wide))
-    data = np.random.default_rng(0).random((6, 6), "float32"), np.arange(6) % 3
-    report = make_report(model, data, "wide")
-    sections = {section.key: section for section in report.sections}
-    for key in ("lesions", "orders", "trim"):
-        assert "bypasses some of them" in sections[key].text and not sections[key].pictures
-    assert all(sections[key].pictures for key in ("gates", "routing", "estimation"))
-
-
 @pytest.fixture
 def trained(tmp_path):
     """A folder with a weight file and a small MNIST."""
@@ -287,26 +211,6 @@ def test_wrong_requests(trained, capsys, change, message):
     assert not (trained / "report.html").exists() and not (trained / "report.json").exists()
 
 
-@pytest.mark.parametrize("samples", [(), ("--samples", "3")])
-@pytest.mark.more
-def test_a_network_without_blocks_is_refused_in_a_sentence(trained, capsys, samples):
-    deep = create_model("highway_fc1000", input_shape=(28, 28, 1), units=2)
-    path = trained / "deep.weights.h5"
-    weights_file.save(deep, path, "highway_fc1000", 10, overrides={"units": 2})
-    assert main(["report", str(path), "--data", str(trained), "--out", str(trained / "deep.html"), *samples]) == 2
-    error = capsys.readouterr().err
-    assert "no gated blocks" in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize("content", ['{"title": "my thesis"}', "[1, 2]", "not JSON"])
-def test_a_file_of_another_kind_is_not_replaced(trained, capsys, content):
-    (trained / "report.json").write_text(content)
-    arguments = ["report", str(trained / "net.weights.h5"), "--data", str(trained)]
-    assert main([*arguments, "--out", str(trained / "report.html")]) == 2
-    assert "report.json is not a report's" in capsys.readouterr().err
-    assert (trained / "report.json").read_text() == content and not (trained / "report.html").exists()
-
-
 HOSTILE = (
     "</title><script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -343,68 +247,12 @@ def test_a_report_replaces_a_report(written):
     path.write_bytes(page)
 
 
-LOOK = """<script>addEventListener("load", () => {
-  const parts = [...document.querySelectorAll("h1, dl > div, nav a, h2, p, figure, footer")];
-  const boxes = parts.map((e) => e.getBoundingClientRect());
-  const overlaps = [];
-  boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b, j) => {
-    if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
-        Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1)
-      overlaps.push([parts[i].outerHTML.slice(0, 60), parts[i + 1 + j].outerHTML.slice(0, 60)]);
-  }));
-  const images = [...document.images].map((e) => [e.complete, e.naturalWidth, e.getBoundingClientRect().width]);
-  const body = document.documentElement;
-  document.body.innerHTML = "<pre>" + JSON.stringify(
-    {overlaps, images, parts: parts.length, width: innerWidth, needed: body.scrollWidth}) + "</pre>";
-});</script>"""
-
-
-@pytest.mark.parametrize("width", [360, 1200])
-def test_a_browser_renders_it(written, tmp_path, width):
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    browser = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if browser is None:
-        pytest.skip(f"needs a browser: none of {', '.join(names)} is on the PATH, and CHROMIUM does not name one")
-    page = tmp_path / "page.html"
-    # In a frame of that width: a browser's window has a width that it does not go below.
-    page.write_text(written[0].read_text("utf-8").replace("</head>", f"{LOOK}</head>"), "utf-8")
-    frame = tmp_path / "frame.html"
-    frame.write_text(
-        f'<iframe src="page.html" width="{width}" height="800" style="border: 0"></iframe>' + RELAY, "utf-8"
-    )
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
-    done = subprocess.run([*command, frame.as_uri()], capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    measured = json.loads("".join(Page(done.stdout).text).strip())
-    assert measured["width"] == width and measured["needed"] <= width  # nothing makes the page scroll sideways
-    assert measured["overlaps"] == [] and measured["parts"] > 30
-    assert len(measured["images"]) == 7
-    for complete, natural, shown in measured["images"]:
-        assert complete and natural > 300 and shown >= min(0.8 * width, 300)
-
-
-RELAY = """<script>addEventListener("load", () => {
-  document.body.innerHTML = frames[0].document.querySelector("pre").outerHTML;
-});</script>"""
-
-
 @pytest.mark.parametrize("change", [{"samples": 0}, {"labels": None}, {"count": 0}, {"labels": np.zeros(3, "int64")}])
 def test_nothing_to_report_on_is_refused(change):
     images = np.zeros((change.get("count", 4), 28, 28, 1), "uint8")
     labels = change.get("labels", np.zeros(len(images), "int64"))
     with pytest.raises(ValueError, match="needs images"):
         make_report(None, (images, labels), "none", samples=change.get("samples"))
-
-
-@pytest.mark.slow
-def test_a_report_counts_parameters_as_cost_does():
-    model = miniature("dense_stack")
-    x = batch(model, 12)
-    normalization = keras.layers.Normalization()
-    normalization.adapt(x)
-    whole = keras.Sequential([keras.Input(model.input_shape[1:]), normalization, model])
-    report = make_report(whole, (x, np.arange(12) % 10), "t")
-    assert report.facts["parameters"] == analysis.cost(whole).total.parameters == model.count_params()
 
 
 def test_a_report_needs_class_numbers_and_a_name_for_each():

@@ -1,7 +1,6 @@
 """Scores of classifiers: ranks, cross-entropy, heads and values that are not finite."""
 
 import json
-import math
 
 import keras
 import numpy as np
@@ -9,17 +8,13 @@ import pytest
 from keras import layers, ops
 from miniatures import batch, miniature
 
-from keras_highway._support.files import atomic_write_json
 from keras_highway._support.numerics import cross_entropy, input_gradient, rank_of
-from keras_highway._support.terminal import json_text
 from keras_highway.analysis import lesion_curve
 from keras_highway.analysis.scores import PhotographScores, measure
-from keras_highway.analysis.scores import cross_entropy as loss_of
 from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.export import export
 from keras_highway.layers import HighwayDense
-from keras_highway.report import make_report, write_report
 from keras_highway.training.program import _sums
 from keras_highway.weights import files as weights_file
 
@@ -50,15 +45,6 @@ def test_rank_of():
     assert rank[:6].tolist() == [0, 4, 5, 0, 1, 5]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_rank_is_that_of_a_sort_in_any_dtype_and_shape(dtype):
-    rng = np.random.default_rng(0)
-    scores = ops.cast(rng.normal(size=(2, 3, 4, 9)), dtype)
-    labels = rng.integers(0, 9, (2, 3, 4))
-    order = np.argsort(-ops.convert_to_numpy(ops.cast(scores, "float32")), axis=-1, kind="stable")
-    assert np.array_equal(ops.convert_to_numpy(rank_of(labels, scores)), (order == labels[..., None]).argmax(-1))
-
-
 def test_training_photographs_and_wirings_count_by_it():
     weight = np.ones(len(LABELS), np.float32)
     sums = ops.convert_to_numpy(_sums(weight, ops.convert_to_tensor(LABELS), weight, ops.convert_to_tensor(SCORES)))
@@ -72,11 +58,6 @@ def test_training_photographs_and_wirings_count_by_it():
         x = keras.Input((6,))
         net = keras.Model(x, keras.layers.Activation("linear")(x))
         assert measure(net, (SCORES, LABELS))[0] == pytest.approx(TOP1.mean())
-
-
-def test_of_few_classes_nan_is_not_among_five():
-    rank = rank_of(np.array([0]), np.array([[NAN, 1.0]]))
-    assert int(ops.convert_to_numpy(rank)[0]) >= 5
 
 
 LOGITS = np.random.default_rng(0).normal(0.0, 3.0, (4, 3, 11)).astype(np.float32)
@@ -129,36 +110,6 @@ def test_large_logits_lose_no_digits():
     np.testing.assert_allclose(ops.convert_to_numpy(cross_entropy(LARGE, targets)), losses, rtol=1e-6)
     mine = input_gradient(lambda x: cross_entropy(x, targets), LARGE)
     np.testing.assert_allclose(ops.convert_to_numpy(mine), derivative, atol=1e-6)
-
-
-@pytest.mark.parametrize("targets", [TARGETS.T, TARGETS[0], TARGETS[..., None], TARGETS[:1]])
-def test_targets_of_another_shape_are_refused(targets):
-    with pytest.raises(
-        ValueError, match=r"an axis of classes after it.*logits of shape \(4, 3, 11\), targets of shape"
-    ):
-        cross_entropy(LOGITS, targets)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int64"])
-def test_integers_of_any_dtype_are_targets(dtype):
-    losses, _ = by_definition(LOGITS, TARGETS)
-    np.testing.assert_allclose(ops.convert_to_numpy(cross_entropy(LOGITS, TARGETS.astype(dtype))), losses, rtol=1e-5)
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs of unknown shapes are TensorFlow's")
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_graph_of_unknown_shapes(jit_compile):
-    import tensorflow as tf
-
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, None, 11), tf.float32), tf.TensorSpec((None, None), tf.int32)],
-        jit_compile=jit_compile,
-    )
-    def both(logits, targets):
-        return cross_entropy(logits, targets), input_gradient(lambda x: cross_entropy(x, targets), logits)
-
-    for mine, expected in zip(both(LOGITS, TARGETS), by_definition(LOGITS, TARGETS), strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -231,11 +182,6 @@ def test_a_softmax_is_found_wherever_it_stands(end):
     np.testing.assert_allclose(measure(model, (X, Y)), expected, rtol=1e-5)
 
 
-def test_a_lesion_curve_finds_it_too():
-    curves = [lesion_curve(ending_in(head), (X, Y)) for head in (layers.Identity(), ops.softmax)]
-    np.testing.assert_allclose(curves[1].loss, curves[0].loss, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -273,21 +219,6 @@ def test_probabilities_of_unknown_origin_are_refused(dtype):
     assert np.isfinite(measure(logits, (X, Y))[1])
 
 
-@pytest.mark.parametrize("cast", [False, True])
-def test_a_probability_that_float16_rounds_to_zero_is_the_smallest_of_float16(cast):
-    def head(z):
-        p = layers.Softmax(dtype="float16")(z)
-        return layers.Activation("linear", dtype="float32")(p) if cast else p
-
-    model = ending_in(head)
-    model.layers[2].set_weights([np.zeros((8, 3)), np.array([40.0, 0.0, 0.0])])
-    losses = [0.0, 24 * np.log(2), 24 * np.log(2)]  # 2⁻²⁴ is the smallest
-    np.testing.assert_allclose(measure(model, (X, Y))[1], np.mean(losses), rtol=1e-6)
-    zero = np.array([[1.0, 0.0]])
-    for dtype, smallest in (("float16", -24), ("float32", -126), ("float64", -1022)):
-        np.testing.assert_allclose(loss_of(zero.astype(dtype), np.array([1]), False), -smallest * np.log(2))
-
-
 on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow")
 
 
@@ -299,16 +230,6 @@ def spoilt(model):
     return model
 
 
-def test_json_has_null_for_what_is_not_finite(tmp_path):
-    value = {"a": [1.5, math.nan, (math.inf, {"b": -math.inf})], "c": np.float64("nan"), "d": "NaN", "é": 3}
-    known = {"a": [1.5, None, [None, {"b": None}]], "c": None, "d": "NaN", "é": 3}
-    assert json.loads(json_text(value)) == known
-    assert json_text(value).isascii() and "é" in json_text(value, ensure_ascii=False)
-    atomic_write_json(tmp_path / "it.json", value)
-    assert json.loads((tmp_path / "it.json").read_bytes()) == known
-    assert json_text({"a": [1.5, "é"]}) == json.dumps({"a": [1.5, "é"]}, indent=2)
-
-
 def test_evaluate(tmp_path, capsys):
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 255, (20, 28, 28), np.uint8), rng.integers(1, 10, 20)
@@ -317,15 +238,6 @@ def test_evaluate(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "net.weights.h5"), "--data", str(tmp_path), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["loss"] is None and report["images"] == 20 and report["accuracy"] == 0
-
-
-@pytest.mark.slow
-def test_report(tmp_path):
-    model = spoilt(miniature("dense_stack"))
-    images = batch(model, 12)
-    report = make_report(model, (images, np.arange(12) % 4), "a run that diverged", samples=12)
-    numbers = json.loads(write_report(report, tmp_path / "report.html").read_bytes())
-    assert numbers["network"] == model.name and "null" in (tmp_path / "report.json").read_text("utf-8")
 
 
 @on_tensorflow

@@ -1,7 +1,5 @@
 """features, reset_classifier, freeze."""
 
-from dataclasses import replace
-
 import keras
 import numpy as np
 import pytest
@@ -10,9 +8,8 @@ from miniatures import MINIATURES, miniature, numpy, replace_variants
 
 import keras_highway as kh
 from keras_highway._support.keras_models import without_values
-from keras_highway.models.char_lm import build_char_lm
 from keras_highway.specs import override
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.variants import VARIANTS
 from keras_highway.weights import files as weights_file
 
 X = np.random.default_rng(0).random((2, 64, 64, 3), "float32")
@@ -38,20 +35,6 @@ def test_features(shape):
         assert outputs[info.stage].shape == (2, 64 // info.stride, 64 // info.stride, info.channels)
         by_name = keras.Model(model.input, model.get_layer(info.layer).output)(X)
         np.testing.assert_array_equal(np.asarray(outputs[info.stage]), np.asarray(by_name))
-
-
-@pytest.mark.parametrize("size", [97, 300])
-def test_strides_do_not_depend_on_the_size(size):
-    pyramid = kh.features(tiny(input_shape=(size, size, 3)))
-    assert [info.stride for info in pyramid.info] == [4, 8, 16, 32]
-    assert [info.stride for info in kh.features(kh.create_model("mnist10_w16")).info] == [1, 2, 4]
-
-
-def test_features_of_some_stages_share_the_layers():
-    model = tiny()
-    pyramid = kh.features(model, stages=("stage2", "stage4"))
-    assert [info.stage for info in pyramid.info] == ["stage2", "stage4"]
-    assert pyramid.model.get_layer("stage2_block1") is model.get_layer("stage2_block1")
 
 
 def test_features_refuse_what_is_not_there():
@@ -105,11 +88,6 @@ def test_freeze_everything_but_the_head_and_a_single_layer():
     assert not model.get_layer("stem").trainable and model.get_layer("stage1_block1").trainable
 
 
-def test_freeze_refuses_unknown_stages():
-    with pytest.raises(ValueError, match="Did you mean 'stage4'"):
-        kh.freeze(tiny(), until="stage44")
-
-
 def trainable(model):
     return [layer.name for layer in model.layers if layer.weights and layer.trainable]
 
@@ -140,19 +118,6 @@ def test_the_stem_is_before_the_first_stage_whose_dropout_is_before_it(variant):
     assert trainable(model) == everything[1:]
     groups = kh.layer_groups(model)
     assert list(groups)[:2] == ["stem", "stage1"] and [layer.name for layer in groups["stem"]] == ["stem"]
-
-
-def test_unfrozen_weights_of_a_compiled_model_are_trained():
-    model = kh.create_model("highway_fc10", depth=3, units=6)
-    kh.freeze(model)
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    before = np.array(model.get_layer("stage1_block1").weights[0])
-    x, y = np.random.default_rng(0).random((4, 28, 28, 1), "float32"), np.arange(4)
-    model.fit(x, y, verbose=0)
-    np.testing.assert_array_equal(np.asarray(model.get_layer("stage1_block1").weights[0]), before)
-    kh.unfreeze(model)
-    model.fit(x, y, verbose=0)
-    assert not np.array_equal(np.asarray(model.get_layer("stage1_block1").weights[0]), before)
 
 
 def test_freeze_of_a_model_without_a_head_is_an_error():
@@ -276,11 +241,6 @@ def image_net(**options):
     return kh.create_model("highway20", **{**SMALL, **options})
 
 
-def language_model():
-    small = {"kernels": (1, 2), "filters": (3, 5), "characters": 9, "units": 4, "lstms": 1, "streams": 2}
-    return build_char_lm(replace(LM_VARIANTS["charlm_small_coupled"], **small, classes=11, input_shape=(6,)))
-
-
 def dense_net(**options):
     x = inputs = keras.Input((6,))
     for name in ("b1", "b2"):
@@ -300,10 +260,6 @@ NETS = {
 }
 
 
-def trained_by(model):
-    return [v.path for v in model.trainable_weights]
-
-
 def copies(model, tmp_path):
     model.save(tmp_path / "net.keras")
     yield keras.models.load_model(tmp_path / "net.keras")
@@ -321,46 +277,6 @@ def test_copies_of_a_frozen_net_train_what_it_trains(name, tmp_path):
         for layer in copy.layers:
             layer.trainable = True  # nothing is frozen for good
         assert len(copy.trainable_weights) == everything
-
-
-def test_copies_of_a_frozen_language_model_train_nothing(tmp_path):
-    model = language_model()
-    model.trainable = False
-    for copy in copies(model, tmp_path):
-        assert not copy.trainable_weights and copy.weights
-
-
-def test_a_net_without_a_block_is_as_frozen():
-    model = image_net()
-    kh.freeze(model)
-    assert len(kh.analysis.without(model, ["stage1_block2"]).trainable_weights) == 2
-
-
-@pytest.mark.slow
-def test_training_a_copy_moves_nothing_that_is_frozen(tmp_path):
-    """Neither weights nor moving averages: batch normalization asks its own layer."""
-    model = image_net()
-    kh.freeze(model)
-    x = np.random.default_rng(0).random((8, 32, 32, 3), "float32")
-    for copy in copies(model, tmp_path):
-        before = {v.path: np.array(v) for v in copy.weights}
-        copy.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-        copy.fit(x, np.arange(8) % 3, batch_size=4, verbose=0)
-        moved = {v.path for v in copy.weights if not np.array_equal(before[v.path], np.array(v))}
-        assert moved == set(trained_by(copy)) and len(moved) == 2
-
-
-@pytest.mark.more
-def test_a_compiled_frozen_net_keeps_its_optimizers_state(tmp_path, recwarn):
-    model = image_net()
-    kh.freeze(model)
-    model.compile("adam", "sparse_categorical_crossentropy")
-    model.fit(np.ones((4, 32, 32, 3), "float32"), np.zeros(4), verbose=0)
-    model.save(tmp_path / "net.keras")
-    loaded = keras.models.load_model(tmp_path / "net.keras")
-    assert not [w for w in recwarn if "optimizer" in str(w.message)]
-    for ours, theirs in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(np.array(ours), np.array(theirs))
 
 
 IMAGES = np.random.default_rng(0).normal(size=(2, 32, 32, 1)).astype("float32")
@@ -408,10 +324,3 @@ def test_the_kernels_are_timms(trained, channels):
     )
     for actual, expected in zip(model.weights[1:], trained[0].weights[1:], strict=True):
         np.testing.assert_array_equal(numpy(actual), numpy(expected))
-
-
-def test_a_net_of_grey_images_sees_colours():
-    digits = np.random.default_rng(0).random((2, 28, 28, 1)).astype("float32")
-    model = kh.load("mnist10_w16.tvdn", input_shape=(28, 28, 3))
-    expected = numpy(kh.load("mnist10_w16.tvdn")(digits))
-    np.testing.assert_allclose(numpy(model(np.repeat(digits, 3, -1))), expected, atol=1e-5)
