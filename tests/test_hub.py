@@ -1,7 +1,6 @@
 """Weights from the Hub over its real client: what is found where, and that only right files are ever loaded."""
 
 import dataclasses
-import errno
 import itertools
 import json
 import os
@@ -21,7 +20,6 @@ from huggingface_hub import constants
 from miniatures import numpy
 
 import keras_highway as kh
-from keras_highway._support.files import may_pass
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import hub, registry
@@ -106,11 +104,6 @@ def test_names_that_are_none_or_leave_their_folder(text):
     check_no_name(text)
 
 
-@pytest.mark.parametrize("text", ["", "hf://a b/c", "hf://a/b@x y", "hf://a/b\n"])
-def test_names_with_spaces(text):
-    check_no_name(text)
-
-
 def check_no_name(text):
     with pytest.raises(ValueError, match=r"hf://org/name"):
         parse(text)
@@ -130,19 +123,6 @@ def test_revisions_are_what_is_loaded(fake_hub, published, trained):
     np.testing.assert_array_equal(numpy(kh.load(f"hf://{NAME}@v1")(X)), trained[0])
     with pytest.raises(HubError, match="no such revision"):
         kh.load(f"hf://{NAME}@v9")
-
-
-@pytest.mark.more
-def test_a_builder_takes_the_classes_of_the_file(fake_hub, trained, tmp_path):
-    path = tmp_path / FILE
-    small = {"blocks": [1, 1, 1, 1], "widths": [2, 2, 2, 2]}
-    net = kh.Highway50(weights=None, classes=3, **small)
-    weights_file.save(net, path, "highway50", 3, overrides=small)
-    fake_hub.add("org/three", {FILE: path.read_bytes()})
-    for given in ({}, {"classes": None}, {"classes": 3}):
-        assert kh.Highway50(weights="hf://org/three", **given).output_shape == (None, 3)
-    with pytest.warns(kh.FreshHead):  # the default, but given
-        assert kh.Highway50(weights="hf://org/three", classes=1000).output_shape == (None, 1000)
 
 
 def test_a_row_is_downloaded_once_and_then_needs_no_hub(fake_hub, as_row, trained):
@@ -202,13 +182,6 @@ def test_the_shipped_weights_need_no_hub(fake_hub):
     assert fake_hub.requests == []
 
 
-def test_words_of_rows_are_not_folders(monkeypatch, tmp_path):
-    """A folder called `mnist` in the working directory is not what weights="mnist" means."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mnist").mkdir()
-    assert resolve("mnist", VARIANT).info.name == "mnist10_w16.tvdn"
-
-
 def flipped(content: bytes) -> bytes:
     return content[:100] + bytes([content[100] ^ 1]) + content[101:]
 
@@ -259,18 +232,6 @@ def test_the_repositorys_own_description_is_compared_with_the_file(fake_hub, tra
     fake_hub.add("org/broken", {**described(trained), "weights.json": b"["})
     with pytest.raises(ValueError, match=r"weights\.json is malformed"):
         kh.load("hf://org/broken")
-
-
-def test_a_description_that_cannot_be_had_is_no_missing_one(fake_hub, trained):
-    fake_hub.add("org/right", described(trained))
-    fake_hub.fault = lambda method, path: fake.Fault(status=500) if "weights.json" in path else None
-    with pytest.raises(HubError, match="try again later"):
-        kh.load("hf://org/right")
-
-
-def test_weights_of_another_variant_are_not_set(published):
-    with pytest.raises(ValueError, match="of variant 'mnist10_w16', not of 'mnist10_w32'"):
-        kh.create_model("mnist10_w32", weights=f"hf://{NAME}")
 
 
 def test_offline_and_not_in_the_cache(fake_hub, published, monkeypatch):
@@ -341,15 +302,6 @@ def test_the_environment_is_honoured(fake_hub, trained, tmp_path):
     count = len(fake_hub.requests)
     offline, _ = fetching(fake_hub, home, "org/private", HF_HUB_OFFLINE="1").communicate()
     assert offline == out and len(fake_hub.requests) == count
-
-
-@pytest.mark.slow
-def test_two_processes_at_once(fake_hub, published, trained, tmp_path):
-    fake_hub.fault = lambda method, path: fake.Fault(delay=0.1) if "/content/" in path else None
-    both = [fetching(fake_hub, tmp_path / "shared") for _ in range(2)]
-    paths = [process.communicate()[0].strip() for process in both]
-    assert [Path(path).read_bytes() == trained[1] for path in paths] == [True, True]
-    assert fake_hub.count("GET", "/content/") == 1  # the second waited for the first
 
 
 @pytest.mark.more
@@ -497,59 +449,6 @@ def offline(monkeypatch):
     return lambda: monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
-@pytest.fixture
-def farm(published, tmp_path, monkeypatch, offline):
-    """A cache made of links to the files of another one, as `cp -rs` makes it."""
-    kh.load(f"hf://{NAME}")
-    shared, copy = tmp_path / "home" / "hub", tmp_path / "farm"
-    for path in [p for p in shared.rglob("*") if ".locks" not in p.parts]:
-        target = copy / path.relative_to(shared)
-        if path.is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-        else:
-            target.symlink_to(path)
-    (ref,) = copy.glob("models--*/refs/main")
-    ref.unlink()
-    ref.write_text(published)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(copy))
-    offline()
-    return copy, shared
-
-
-def test_a_cache_of_links_to_files_is_read(farm, trained):
-    np.testing.assert_array_equal(numpy(kh.load(f"hf://{NAME}")(X)), trained[0])
-    assert resolve(f"hf://{NAME}").checked  # by its seal
-
-
-def test_damaged_files_outside_of_the_cache_are_kept(farm, trained):
-    copy, _ = farm
-    (link,) = copy.glob(f"models--*/snapshots/*/{FILE}")
-    other = link.resolve().with_name(fake.sha256(trained[1]))
-    other.write_bytes(flipped(trained[1]))
-    link.unlink()
-    link.symlink_to(other)
-    with pytest.raises(ValueError, match=r"not in this cache: remove"):
-        kh.load(f"hf://{NAME}")
-    assert other.is_file() and link.is_symlink()
-
-
-def test_a_mirror_whose_etags_are_no_hashes(fake_hub, trained, monkeypatch):
-    """That of a bucket's, of a file sent in parts."""
-    honest = fake.Handler.resolve
-
-    def resolved(self, name, revision, path, body):
-        commit = self._commit_of(name, revision)
-        if not commit or path not in commit[1]:
-            return honest(self, name, revision, path, body)
-        known = {"X-Repo-Commit": commit[0], "ETag": '"d41d8cd98f00b204e9800998ecf8427e-5"'}
-        return self.send(200, commit[1][path], known)
-
-    routes = [(method, route, resolved if call is honest else call) for method, route, call in fake._ROUTES]
-    monkeypatch.setattr(fake, "_ROUTES", routes)
-    fake_hub.add("org/mirror", {FILE: trained[1]})
-    np.testing.assert_array_equal(numpy(kh.load("hf://org/mirror")(X)), trained[0])
-
-
 @pytest.mark.parametrize("content", [b"no weights", pickle.dumps(FILE)])
 def test_a_file_that_was_published_so_is_downloaded_once(fake_hub, trained, content):
     fake_hub.add("org/wrong", {FILE: content})
@@ -567,19 +466,3 @@ def test_a_malformed_description_is_never_passed_over(fake_hub, trained, offline
         with pytest.raises(ValueError, match=r"weights\.json is"):
             ask("hf://org/later")
         offline()
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ESTALE, "Stale"), PermissionError(errno.EACCES, "No"), MemoryError()])
-def test_a_file_that_the_system_cannot_read_is_kept(published, trained, monkeypatch, error):
-    path = resolve(f"hf://{NAME}").path
-
-    def failing(path, most):
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(weights_file, "read_regular", failing)
-        with pytest.raises(ValueError, match=r"could not be read|may not be read|MemoryError") as raised:
-            kh.load(f"hf://{NAME}")
-    # Of a file system that is away: a run of several processes begins again.
-    assert may_pass(raised.value) == (getattr(error, "errno", 0) == errno.ESTALE) and path.is_file()
-    np.testing.assert_array_equal(numpy(kh.load(f"hf://{NAME}")(X)), trained[0])

@@ -23,11 +23,10 @@ from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import Run, train
-from keras_highway.training.meter import Meter
 from keras_highway.training.program import ImageProgram, whitening_kernel
 from keras_highway.training.recipe import Recipe, changed, with_settings
 from keras_highway.training.recipes import RECIPES, tiny
-from keras_highway.training.run_folder import RunFolder, environment
+from keras_highway.training.run_folder import RunFolder
 from keras_highway.weights.info import format_epochs
 from tests.checkpoints import arrays
 from tests.small_disks import files_of_at_most
@@ -163,24 +162,6 @@ def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
     assert any(name.startswith("seed/") for name in arrays(tmp_path / "cut" / "checkpoint.npz"))
 
 
-@pytest.mark.more
-def test_a_full_disk_keeps_the_last_state(tmp_path, monkeypatch):
-    train(TINY, None, tmp_path, until=1)
-    before = (tmp_path / "checkpoint.npz").read_bytes()
-
-    def fails(file, **_arrays):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.np, "savez", fails)
-        with pytest.raises(OSError, match="No space left"):
-            train(TINY, None, tmp_path)
-    assert (tmp_path / "checkpoint.npz").read_bytes() == before
-    assert not list(tmp_path.glob(".partial*"))
-    assert train(TINY, None, tmp_path)["epochs"] == 3
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 20, 300, 3000])
 def test_a_run_on_a_full_disk_names_the_file_and_resumes(tmp_path, size):
@@ -214,54 +195,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     assert run.folder.checkpoint.read_bytes() == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("error", [KeyboardInterrupt, FloatingPointError])
-def test_an_interrupted_run_resumes_in_the_same_process(tmp_path, monkeypatch, error):
-    """A console keeps the last traceback, and with it every object of the call."""
-
-    def breaks(*_):
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "epoch", breaks)
-        with pytest.raises(error) as kept:
-            train(DENSE, None, tmp_path)
-    assert train(DENSE, None, tmp_path)["epochs"] == DENSE.epochs and kept.tb is not None
-
-
-@pytest.mark.slow
-def test_the_recipes_precision_holds_under_any_global_policy(tmp_path):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        recipe = changed(TINY, epochs=1, precision="float32")
-        result = train(recipe, None, tmp_path)
-        net = ImageProgram(recipe, open_source(recipe, None), None).net
-    finally:
-        keras.config.set_dtype_policy(before)
-    assert result["precision"] == "float32"
-    assert {block.compute_dtype for block in kh.analysis.blocks(net).values()} == {"float32"}
-
-
 # --- Results -------------------------------------------------------------------------------
-
-
-@pytest.mark.more
-def test_results_name_every_machine_of_a_run(tmp_path, monkeypatch):
-    gpus = "keras_highway.training.run_folder.accelerators"
-    assert train(TINY, None, tmp_path, until=1) is None and len(rows(tmp_path)) == 1
-    assert not (tmp_path / "result.json").exists()
-    monkeypatch.setattr(gpus, lambda: ["1 x GPU"])
-    result = train(TINY, None, tmp_path)
-    first, second = result["hardware_changes"]
-    assert result["epochs"] == 3 and second == f"1 x GPU, {first}" and "commit_changes" not in result
-    sessions = json.loads((tmp_path / "sessions.json").read_text())
-    assert [session["from_step"] for session in sessions] == [0, 6]
-    monkeypatch.setattr(gpus, lambda: ["8 x GPU"])
-    weights = (tmp_path / "model.weights.h5").stat().st_mtime_ns
-    assert train(TINY, None, tmp_path) == result  # nothing was left to do there
-    assert json.loads((tmp_path / "result.json").read_text()) == result
-    assert (tmp_path / "model.weights.h5").stat().st_mtime_ns == weights
 
 
 @pytest.mark.parametrize("missing", ["result.json", "model.weights.h5"])
@@ -305,12 +239,6 @@ def test_a_result_needs_whole_epochs(tmp_path):
     with pytest.raises(ValueError, match=r"after step 1 of epoch 1. Train to --until 1 at least"):
         train(DENSE, None, tmp_path, until=0, finish=True)
     assert not (tmp_path / "result.json").exists()
-
-
-def test_without_git_the_commit_comes_from_the_environment(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("KERAS_HIGHWAY_COMMIT", "abc")
-    assert environment(Strategy())["commit"] == "abc"
 
 
 # --- The log -------------------------------------------------------------------------------
@@ -417,22 +345,6 @@ def test_sigterm_while_a_run_diverges_ends_a_search_and_a_study(tmp_path, monkey
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-@pytest.mark.slow
-def test_sigterm_while_a_result_is_written_leaves_it_whole(tmp_path, monkeypatch):
-    save = program.weights_file.save
-
-    def saves(*args, **kwargs):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return save(*args, **kwargs)
-
-    monkeypatch.setattr(program.weights_file, "save", saves)
-    with pytest.raises(SystemExit) as ended:
-        one = (search.Rung(2, 1),)
-        search.run_search(search.SEARCHES["figure1"], one, None, tmp_path, True, ["highway_fc10"])
-    assert ended.value.code == 75 and not (tmp_path / "highway_fc10" / "1").exists()
-    assert json.loads((tmp_path / "highway_fc10" / "0" / "result.json").read_text())["epochs"] == 1
-
-
 def test_states_are_saved_in_time_although_the_clock_was_set_back(monkeypatch, tmp_path):
     saved, readings = [], iter(range(10**6, 0, -1000))
     monkeypatch.setattr(checkpoint, "save", lambda path, values, progress: saved.append(progress.step))
@@ -462,55 +374,6 @@ def test_several_processes_agree_on_stopping(one_of_two):
     assert not run._should_stop(CALM, 20)
     others.append(1)
     assert run._should_stop(CALM, 20) and not run._should_stop(CALM, 21)
-
-
-@pytest.mark.parametrize("start", [0, 361])
-def test_slow_processes_ask_each_other_after_every_step(one_of_two, start):
-    """Twenty steps of seven seconds would outlast the minute that a supervisor gives them."""
-    run, totals = one_of_two
-    asked = SimpleNamespace(made=True)
-    run._agreed = (start, time.perf_counter() - 7)  # as before the first step, here of seven seconds
-    assert not run._should_stop(CALM, start + 1) and len(totals) == 1
-    run._agreed = (start + 1, run._agreed[1] - 7)
-    assert run._should_stop(asked, start + 2) and not run._should_stop(CALM, start + 3) and len(totals) == 3
-    late = -(start + 4) // 20 * -20
-    assert not run._should_stop(asked, late - 1) and run._should_stop(asked, late)  # the last one was fast
-
-
-class Slow:
-    """The sums of a step that takes seven seconds, returned before it is done."""
-
-    def __init__(self, sums, clock):
-        self._sums, self._clock, self._done = sums, clock, False
-
-    def __array__(self, dtype=None, copy=None):
-        self._clock.now += 0.0 if self._done else 7.0
-        self._done = True
-        return np.asarray(self._sums, dtype)
-
-
-def test_steps_that_return_before_they_are_done_are_slow_ones(one_of_two, monkeypatch):
-    """In every epoch: the quick test at the end of one says nothing about the next."""
-    run, totals = one_of_two
-    clock, train_step = SimpleNamespace(now=0.0), run.engine.train
-    run.strategy.shard = Shard()
-    monkeypatch.setattr(Meter, "_watch", lambda self, sums: None)  # whose thread would wait for the steps
-    monkeypatch.setattr(run.engine, "train", lambda batch: Slow(train_step(batch), clock))
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
-
-    def asked(stop, step=0):
-        run.strategy.shard = Shard(0, 2)
-        try:
-            return Run._should_stop(run, stop, step)
-        finally:
-            run.strategy.shard = Shard()
-
-    monkeypatch.setattr(run, "_should_stop", asked)
-    steps = run.program.steps_per_epoch
-    for epoch in range(2):
-        run.epoch(CALM)
-        assert len(totals) == (epoch + 1) * (steps + 1) and steps > 1
-    assert clock.now == 2 * 7.0 * steps
 
 
 # --- Steps ---------------------------------------------------------------------------------
