@@ -126,13 +126,6 @@ def test_so_it_is_with_a_mask():
 
 
 @tensorflow
-def test_so_it_is_in_float64():
-    x = images()
-    actual, expected = (make(kind, dtype="float64")(x, training=True) for kind in (BatchNormalization, Stock))
-    np.testing.assert_allclose(to_numpy(actual), to_numpy(expected), **PRECISION)
-
-
-@tensorflow
 def test_so_it_is_compiled_by_xla():
     assert_equal_steps(images(), jit=True)
 
@@ -205,14 +198,6 @@ def test_where_it_fuses(monkeypatch):
 
 
 @tensorflow
-def test_the_arguments_with_the_channels_first(monkeypatch):
-    """Those of the operation on a GPU, where there is none: XLA's operation takes them on a CPU, too."""
-    monkeypatch.setattr(fused_batch_norm, "on_gpu", lambda x: True)
-    monkeypatch.setattr(fused_batch_norm, "is_compiled_by_xla", lambda: False)
-    assert_equal_steps(images((4, 3, 5, 6)), {"axis": 1}, jit=True)
-
-
-@tensorflow
 def test_compiled_by_xla_it_is_exact_where_the_mean_is_large():
     """Why it is not fused there: XLA makes the variance of its operation from the mean of squares."""
     import tensorflow as tf
@@ -276,47 +261,6 @@ def test_a_strided_branch_of_few_channels_trains_in_a_graph():
         assert all(np.isfinite(g).all() and np.any(g) for g in actual)
 
 
-@tensorflow
-def test_a_branch_is_not_widened_in_inference_frozen_or_in_whole_lanes():
-    x = ops.convert_to_tensor(images((2, 4, 4, 5)))
-    layer = branch.Branch((14,), (3,))
-    layer.build(x.shape)
-    assert layer._is_quicker_wide(x)
-    before = layer.get_weights()
-    one, two = layer(x, training=False), layer(x[:1])
-    np.testing.assert_allclose(one[:1], two, rtol=1e-5, atol=1e-6)  # a sample does not depend on the others
-    for a, b in zip(layer.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(a, b)  # neither used nor moved the batch's statistics
-    layer.conv1.activity_regularizer = keras.regularizers.L2(0.1)
-    assert not layer._is_quicker_wide(x)
-    layer.conv1.activity_regularizer = None
-    layer.bn1.__class__ = Stock  # a layer that has replaced it
-    assert not layer._is_quicker_wide(x)
-    layer.bn1.__class__ = BatchNormalization
-    layer.trainable = False
-    assert not layer._is_quicker_wide(x)
-    np.testing.assert_array_equal(layer(x, training=True), layer(x))
-    full = branch.Branch((16,), (3,))
-    full.build(x.shape)
-    assert not full._is_quicker_wide(x)
-    assert not branch.Branch((14,), (3,), batch_norm=False)._is_quicker_wide(x)
-
-
-@tensorflow
-def test_widen_and_narrow_have_gradients_of_any_order():
-    import tensorflow as tf
-
-    x = tf.constant(images((2, 1, 1, 3)))
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = tf.reduce_sum(fused_batch_norm.narrow(fused_batch_norm.widen(x, 16) ** 3, 2))
-        dx = inner.gradient(y, x)
-    np.testing.assert_allclose(dx, 3 * x**2 * [1, 1, 0], rtol=1e-6)
-    np.testing.assert_allclose(outer.gradient(dx, x), 6 * x * [1, 1, 0], rtol=1e-6)
-
-
 def operations(function, *args) -> list[str]:
     import tensorflow as tf
 
@@ -333,20 +277,6 @@ def test_every_normalization_of_a_training_step_is_fused(policy):
     names = operations(model.train_step, (images((2, 32, 32, 3)), np.zeros(2, "int32")))
     assert names.count("FusedBatchNormV3") == names.count("FusedBatchNormGradV3") == len(norms)
     assert "SquaredDifference" not in names and names.count("Rsqrt") == 0  # what moments are made of
-
-
-@tensorflow
-def test_the_batch_may_be_of_any_size():
-    import tensorflow as tf
-
-    layer = make(BatchNormalization)
-    f = tf.function(lambda x: layer(x, training=True), input_signature=[tf.TensorSpec((None, None, None, 3))])
-    baseline = make(Stock)
-    for shape in (IMAGES, (2, 7, 1, 3)):
-        np.testing.assert_allclose(f(images(shape)), baseline(images(shape), training=True), **PRECISION)
-    for a, b in zip(layer.get_weights(), baseline.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, **PRECISION)
-    assert "FusedBatchNormV3" in [op.type for op in f.get_concrete_function().graph.get_operations()]
 
 
 # --- The same layer to files --------------------------------------------------

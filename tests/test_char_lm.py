@@ -67,21 +67,6 @@ def test_rows_are_sound(name):
     assert name.endswith(spec.gating)
 
 
-def test_there_is_a_row_for_each_gating_and_size():
-    assert {tuple(name.split("_", 2)[1:]) for name in LM_VARIANTS} == {
-        (size, gating) for size in ("large", "small") for gating in kh.GATINGS
-    }
-    assert kh.list_models("charlm_large_*") == [f"charlm_large_{gating}" for gating in kh.GATINGS]
-    layers = {name: spec.highways for name, spec in LM_VARIANTS.items()}
-    assert (layers["charlm_large_residual"], layers["charlm_small_residual"]) == (4, 2)
-    assert (layers["charlm_large_plain"], layers["charlm_small_plain"]) == (1, 1)
-    gated = [n for name, n in layers.items() if not name.endswith(("_plain", "_residual"))]
-    assert gated == 4 * [2] + 4 * [1]
-    for size in ("large", "small"):
-        assert "single plain layer" in LM_VARIANTS[f"charlm_{size}_plain"].source
-        assert "twice the layers" in LM_VARIANTS[f"charlm_{size}_residual"].source
-
-
 def by_hand(size, layers_of_highway):
     """Parameters from the published sizes; a highway layer or its gate is a square matrix and a bias."""
     kernels = {"large": (50, 100, 150, 200, 200, 200, 200), "small": (25, 50, 75, 100, 125, 150)}[size]
@@ -370,24 +355,6 @@ def test_probabilities_by_hand(classes, clusters, default):
     )
 
 
-def test_one_word_alone_has_the_same_gradients():
-    layer = HierarchicalSoftmax(11, None, "random_normal", "random_normal")
-    x, targets = array(2, 3, 5), np.array([[0, 10, 3], [3, 7, 7]])
-    layer(x)
-
-    def alone():
-        return ops.sum(layer.target_log_probabilities(x, targets))
-
-    def among_all():
-        return ops.sum(ops.take_along_axis(layer(x), targets[..., None], axis=-1))
-
-    (one, actual), (other, expected) = (value_and_gradients(f, layer) for f in (alone, among_all))
-    assert one == pytest.approx(other, rel=1e-6)
-    for a, b in zip(actual, expected, strict=True):
-        assert np.abs(b).max() > 0 and np.isfinite(a).all()
-        np.testing.assert_allclose(a, b, atol=1e-6)
-
-
 def test_contract_and_errors():
     check_layer(HierarchicalSoftmax, {"classes": 10}, (3, 4), gated=False)
     with pytest.raises(ValueError, match=r"must not exceed.*clusters=4, classes=3"):
@@ -396,15 +363,6 @@ def test_contract_and_errors():
         HierarchicalSoftmax(0)
     with pytest.raises(ValueError, match="clusters"):
         HierarchicalSoftmax(10, clusters=0)
-
-
-def test_kernels_start_as_those_of_a_matrix():
-    """Glorot's bound of 30 features and 100 columns, not that of a convolution over clusters."""
-    layer = HierarchicalSoftmax(100)
-    layer.build((None, 30))
-    kernel, bound = to_numpy(layer.kernel), (6 / 130) ** 0.5
-    assert kernel.shape == (10, 30, 10)
-    assert 0.99 * bound < np.abs(kernel).max() <= bound and kernel.std() == pytest.approx(bound / 3**0.5, rel=0.05)
 
 
 def test_bfloat16_products_and_float32_probabilities():

@@ -61,10 +61,6 @@ def test_rungs_that_are_refused(text):
         parse_rungs(text)
 
 
-def test_rungs():
-    assert parse_rungs("10x4,3x12,1x40") == (Rung(10, 4), Rung(3, 12), Rung(1, 40))
-
-
 def test_runs_of_a_search_are_functions_of_their_place():
     cell = "highway_fc50"
     one = recipe_of(FIGURE1, cell, 3, 40)
@@ -133,44 +129,6 @@ def test_the_mean_of_the_ten_best_is_that_of_the_last_rung_which_has_ten(tmp_pat
     assert found["top_mean_loss"] == pytest.approx(0.55)
     assert found["at_chance"] == 10 == summary(tmp_path, (Rung(12, 1),))["at_chance"]  # losses of 3, 4, ..., 12
     assert summary(tmp_path, (Rung(12, 1),), classes=100)["at_chance"] == 8  # above 4.5
-
-
-def test_the_figure_and_the_table_tell_how_many_runs_they_are_of(tmp_path, monkeypatch):
-    """Two depths, a cell of which four runs are left, one whose runs all diverged."""
-    row = {"n": 30, "diverged": 0, "at_chance": 0, "best_run": 1, "best_loss": 0.5, "best_epochs": 2}
-    row |= {"best_test_accuracy": 0.5, "top": 10, "top_epochs": 2, "top_mean_loss": 0.8}
-    cells = {
-        "plain_fc10": row,
-        "highway_fc10": {**row, "top_mean_loss": 0.7},
-        "plain_fc20": {**row, "top": 4, "top_mean_loss": 2.0},
-        "highway_fc20": {"n": 30, "diverged": 30, "at_chance": 0},
-    }
-    lines = search.table({"cells": cells}).splitlines()
-    assert lines[0].endswith("| mean of the top 10 at epoch 2 |")
-    assert [line.split(" | ")[-1] for line in lines[2:]] == ["0.80 |", "0.70 |", "2.0 (4) |", "- |"]
-    none = search.table({"cells": {"plain_fc10": {**row, "top": 0, "top_mean_loss": None}}})
-    assert none.endswith("| 50.00 % | - |")
-    curves = "".join(f"{cell},1,1,1.0\n{cell},1,2,0.5\n" for cell in list(cells)[:3])
-    (tmp_path / "curves.csv").write_text(f"cell,run,epoch,train_loss\n{curves}")
-    drawn = []
-    monkeypatch.setattr(search, "write", lambda figure, path: drawn.append(figure))
-    search.draw(cells, tmp_path / "curves.csv", tmp_path / "x.png")
-    plain, highway, means = drawn[0].axes
-    assert [len([line for line in axis.lines if len(line.get_xdata())]) for axis in (plain, highway)] == [2, 1]
-    assert plain.get_legend() is None
-    assert [text.get_text() for text in highway.get_legend().get_texts()] == ["10 layers", "20 layers"]
-    assert means.get_title() == "mean of the best 4 to 10 runs after 2 epochs"
-    points = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in means.lines}
-    assert points == {"plain": [(10, 0.8), (20, 2.0)], "highway": [(10, 0.7)]}
-
-
-def test_a_search_by_several_machines_names_all(tmp_path):
-    for name, commit in (("a", "1"), ("b", "2"), ("c", "1")):
-        (tmp_path / name).mkdir()
-        where = {"hardware": "a core", "commit": commit, "backend": "jax"}
-        (tmp_path / name / "environment.json").write_text(json.dumps(where))
-    found = search._environment([tmp_path / name for name in "abc"])
-    assert found == {"hardware": "a core", "commit": "1; 2", "backend": "jax"}
 
 
 def test_the_search_for_cifar100_keeps_the_published_net():
@@ -258,15 +216,6 @@ def test_supervisor_does_not_repeat_named_errors(tmp_path):
     _, error = process.communicate(timeout=60)
     assert process.returncode == 2 and "cannot work" in error
     assert (tmp_path / "starts0").read_text() == "x"
-
-
-def test_supervisor_reports_workers_that_end_without_saving(tmp_path):
-    worker = WORKER + "pathlib.Path(f'ready{rank}').touch()\ntime.sleep(60)\n"
-    process = supervised(tmp_path, worker, "--workers", "2")
-    wait_for(tmp_path / "ready0", tmp_path / "ready1")
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 1 and "not every worker in time: exit codes [-15, -15]" in error
 
 
 def test_several_workers_a_host_have_numbers_ports_and_gpus_of_their_own(tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ def test_every_word_is_one_of_a_case():
         ("tests/test_oracles.py::test_logits_are_the_oracles[resnet152]", True),
         ("tests/test_oracles.py::test_logits_are_the_oracles[resnet50]", False),
         ("tests/test_layers.py::test_dense_contract[c_only-same]", False),
-        ("tests/test_layers.py::test_dense_options[full]", False),
+        ("tests/test_layers.py::test_branch_contract[full]", False),
         ("tests/test_blocks.py::test_transitions", False),
     ],
 )

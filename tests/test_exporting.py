@@ -7,20 +7,16 @@ import keras
 import numpy as np
 import pytest
 from contracts import to_numpy
-from miniatures import MINIATURES, batch, miniature, numpy, replace_variants
+from miniatures import MINIATURES, batch, miniature, numpy
 
 import keras_highway as kh
 from keras_highway import export as exporting
 from keras_highway.cli import main
 from keras_highway.cli.images import read_images
-from keras_highway.export import FORMATS, export, fold_batch_norm, in_float32, load_exportable
+from keras_highway.export import FORMATS, export, fold_batch_norm, in_float32
 from keras_highway.predictions import find_classifier
 from keras_highway.specs import override
-from keras_highway.variants import VARIANTS
-from keras_highway.weights import files as weights_file
-from keras_highway.weights import registry
-from keras_highway.weights.trained import LanguageModel
-from tests.test_lora import Scaled, X, squared_error
+from tests.test_lora import Scaled, X
 
 NAME = "mnist10_w16.tvdn"
 BACKEND = keras.config.backend()
@@ -169,23 +165,6 @@ def test_the_part_of_a_language_model_that_makes_vectors_of_words(words, export_
     assert np.ptp(computed, axis=0).max() > 0.1
 
 
-def test_the_file_of_a_language_model_is_read_once(words, tmp_path, monkeypatch):
-    """It is exported and published as what was read, with the overrides that it names."""
-    words.save(tmp_path)
-    read, paths = weights_file.read, []
-    monkeypatch.setattr(weights_file, "read", lambda path, *rest: paths.append(path) or read(path, *rest))
-    part = load_exportable(str(tmp_path))
-    vectors = numpy(part.model(words.vocabulary.spell(["mat", "tamtam"])))
-    np.testing.assert_allclose(vectors, words.encode("mat tamtam"), rtol=1e-5, atol=1e-6)
-    assert len(paths) == 1
-    row = registry.language_row("a.b", "charlm_small_coupled", "ptb")
-    published = LanguageModel.open(row, tmp_path / registry.FILE)
-    assert published.lm.vocabulary == words.vocabulary and published.with_softmax().count_params() == (
-        words.network.count_params()
-    )
-    assert len(paths) == 2
-
-
 def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):
     words.save(tmp_path / "lm")
     options = {"--logits": "`logits` and", "--fold-batch-norm": "with batch normalization", "--any-size": "any_size"}
@@ -193,18 +172,6 @@ def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):
         command = ["export", str(tmp_path / "lm"), "--format", "litert", "--out", str(tmp_path / "x.tflite"), option]
         assert main(command) == 2
         assert match in capsys.readouterr().err and not (tmp_path / "x.tflite").exists()
-
-
-@pytest.mark.slow
-@on_tensorflow
-def test_an_image_net_exported_with_folded_batch_norm(tmp_path, monkeypatch, capsys):
-    spec = override(kh.get_spec("highway50"), blocks=(1, 1), widths=(2, 3), input_shape=(32, 32, 3), classes=5)
-    replace_variants(monkeypatch, {**VARIANTS, "highway50": spec})
-    path = tmp_path / "model.weights.h5"
-    weights_file.save(moved(kh.create_model("highway50")), path, "highway50", 5)
-    out = tmp_path / "net.tflite"
-    assert main(["export", str(path), "--format", "litert", "--out", str(out), "--fold-batch-norm"]) == 0
-    assert out.is_file() and "differs from the Keras network by" in capsys.readouterr().out
 
 
 @on_tensorflow
@@ -225,17 +192,6 @@ def test_exports_that_cannot_be(export_format, options, match, tmp_path):
         export(miniature("dense_stack"), tmp_path / "x", export_format, **options)
 
 
-def test_a_path_may_be_a_word(tmp_path, monkeypatch):
-    """A stub writes the file, so that the test needs no package of a format."""
-    model = miniature("dense_stack")
-    monkeypatch.setattr(keras.Model, "export", lambda self, path, **options: path.write_bytes(b"net"))
-    monkeypatch.setitem(FORMATS, "onnx", lambda path, x: numpy(model(x)))
-    for package in ("onnx", "onnxruntime", "tf2onnx", "jax2onnx"):
-        monkeypatch.setitem(sys.modules, package, sys)
-    assert export(model, str(tmp_path / "x.onnx"), "onnx") < 1e-5
-    assert (tmp_path / "x.onnx").read_bytes() == b"net"
-
-
 @pytest.mark.skipif(keras.config.backend() == "tensorflow", reason="TensorFlow writes them")
 @pytest.mark.parametrize("export_format", ["tf_saved_model", "litert"])
 def test_formats_of_tensorflow_are_refused_elsewhere(export_format, tmp_path):
@@ -253,11 +209,6 @@ def test_what_onnx_needs_is_named(tmp_path, monkeypatch):
 def test_a_net_with_a_weight_for_every_place_has_one_size(tmp_path, capsys):
     assert main(["export", NAME, "--format", "onnx", "--any-size", "--out", str(tmp_path / "net.onnx")]) == 2
     assert "a fixed size" in capsys.readouterr().err
-
-
-def test_the_suffix_must_be_the_formats(tmp_path, capsys):
-    assert main(["export", NAME, "--format", "onnx", "--out", str(tmp_path / "net.tflite")]) == 2
-    assert "must name a .onnx file" in capsys.readouterr().err
 
 
 def test_what_lies_at_the_path_is_refused_before_the_work(tmp_path):
@@ -295,14 +246,6 @@ class Own(keras.Model):
 
     def call(self, x):
         return self.dense(x)
-
-
-@pytest.mark.parametrize(("layer", "given"), [("bfloat16", "float32"), ("float64", "float64")])
-def test_sequential_models_in_other_precision(layer, given):
-    model = keras.Sequential([keras.Input((4,), dtype=given), keras.layers.Dense(3, dtype=layer)])
-    copy = in_float32(model)
-    assert copy.inputs[0].dtype == copy.layers[-1].compute_dtype == "float32"
-    np.testing.assert_allclose(numpy(copy(np.ones((2, 4)))), numpy(model(np.ones((2, 4)))), rtol=2e-2)
 
 
 def test_a_subclassed_model_in_other_precision_is_refused_in_words():
@@ -369,39 +312,11 @@ def test_under_a_global_policy(policy, tmp_path):
     assert export(model, tmp_path / "x.tflite", "litert") < 1e-4
 
 
-def test_a_net_of_float32_under_a_global_policy(tmp_path):
-    model, before = net(), keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        assert export(model, tmp_path / "saved", "tf_saved_model") < 1e-4
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
-def test_a_loss_of_the_users(tmp_path):
-    model = net(dtype="mixed_bfloat16")
-    model.compile("adam", squared_error)
-    assert export(model, tmp_path / "x.tflite", "litert") < 1e-4
-    assert model.compiled
-
-
 def test_a_users_layer_beside_updates(tmp_path):
     model = with_layers(Scaled(6, name="scale"))
     model.get_layer("scale").gamma.assign([1, 2, 3, 4, 5, 6])
     kh.enable_lora(model, 2)
     assert export(model, tmp_path / "x.tflite", "litert") < 1e-4
-
-
-def test_features_of_one_stage(tmp_path):
-    features = kh.features(net(), "stage3").model
-    assert export(features, tmp_path / "x.tflite", "litert") < 1e-4
-    assert export(features, tmp_path / "saved", "tf_saved_model") < 1e-4
-
-
-def test_samples_of_another_dtype(tmp_path):
-    samples = X.astype("float64")
-    assert export(net(), tmp_path / "x.tflite", "litert", samples=samples) < 1e-4
-    assert export(net(dtype="float64"), tmp_path / "y.tflite", "litert", samples=samples) < 1e-4
 
 
 def test_a_subclassed_model_needs_samples(tmp_path):
@@ -419,39 +334,6 @@ def test_a_spec_of_another_net_is_not_folded():
     other = kh.reset_classifier(net(include_top=False), 3, pooling="max")
     with pytest.raises(ValueError, match="is no network of spec"):
         fold_batch_norm(other, spec)
-
-
-class Two(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.net = net()
-
-    def call(self, x):
-        return self.net(x), self.net(x)
-
-
-def test_a_subclassed_model_of_two_outputs_is_refused(tmp_path):
-    two = Two()
-    two(X)
-    with pytest.raises(ValueError, match="returns 2 tensors"):
-        export(two, tmp_path / "saved", "tf_saved_model", samples=X)
-    with pytest.raises(ValueError, match="Only functional models are quantized"):
-        export(two, tmp_path / "x.tflite", "litert", int8=X)
-
-
-def test_a_wrong_merge_is_noticed(tmp_path, monkeypatch):
-    model = net()
-    kh.enable_lora(model, 2)
-
-    def wrong(model):
-        merged = kh.merge_lora(model)
-        merged.get_layer("head").bias.assign([1, 2, 3])
-        return merged
-
-    monkeypatch.setattr(sys.modules[export.__module__], "without_updates", wrong)
-    with pytest.raises(ValueError, match="differs from the Keras network"):
-        export(model, tmp_path / "x.tflite", "litert")
-    assert not (tmp_path / "x.tflite").exists()
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])

@@ -127,34 +127,6 @@ def test_a_relu_is_guided_in_any_spelling(spelling):
     assert np.abs(numpy(input_gradient(lambda x: model(x)[:, 1], x)) - guided.gradient[0]).max() > 0.1
 
 
-def test_a_mask_passes_a_guided_relu():
-    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
-    x[:, 1:] = 0.0
-    found = []
-    for relu in (keras.layers.ReLU, lambda: keras.layers.Activation("relu")):
-        keras.utils.set_random_seed(0)
-        inputs = keras.Input((3, 8))
-        y = relu()(keras.layers.Dense(8)(keras.layers.Masking()(inputs)))
-        model = keras.Model(inputs, HighwayDense(name="block")(keras.layers.LSTM(8)(y)))
-        found.append(guided_backprop(model, x, "block", 1))
-        np.testing.assert_allclose(found[-1].value[0], numpy(model(x))[:, 1], rtol=1e-5)
-    np.testing.assert_allclose(found[0].gradient, found[1].gradient, rtol=1e-5, atol=1e-6)
-
-
-def test_a_leaky_relu_is_differentiated_as_it_is():
-    model = with_dense(lambda dense: [dense, keras.layers.ReLU(negative_slope=0.1)], "tanh")
-    x = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
-    plain = numpy(input_gradient(lambda x: model(x)[:, 1], x))
-    np.testing.assert_allclose(guided_backprop(model, x, "block", 1).gradient[0], plain, rtol=1e-5, atol=1e-6)
-
-
-def test_a_relu_layer_out_of_reach_is_refused():
-    distributed = keras.layers.TimeDistributed(keras.layers.ReLU(name="hidden"))
-    model = with_dense(lambda dense: [dense, keras.layers.Reshape((2, 4)), distributed, keras.layers.Flatten()])
-    with pytest.raises(ValueError, match="'hidden'"):
-        guided_backprop(model, np.zeros((1, 8), "float32"), "block", 1)
-
-
 @pytest.mark.parametrize("family", ["conv_stack", "conv_net"])
 def test_all_blocks_of_a_stage(family):
     model = miniature(family)
@@ -378,9 +350,3 @@ def test_what_may_move_pixels_is_refused_by_name(kind, size):
     )
     with pytest.raises(ValueError, match=f"of type {kind}$"):
         receptive_field(model, "block")
-
-
-def test_patches_behind_a_stem_in_a_model_of_its_own():
-    images = np.random.default_rng(0).random((3, 12, 10, 1), "float32")
-    stem = keras.Sequential([layers.Conv2D(4, 7, padding="same")])
-    assert top_patches(behind(stem, (12, 10, 1)), images, "block", 0).patches.shape == (3, 7, 7, 1)

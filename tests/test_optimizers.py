@@ -142,11 +142,6 @@ def test_step_schedule_changes_exactly_at_its_epochs():
     np.testing.assert_allclose(actual, [0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001], rtol=1e-5)
 
 
-def test_resnet110_has_a_lower_rate_in_its_first_epoch():
-    actual = rates(RECIPES["resnet110"], 390, (0, 389, 390, 100 * 390 - 1, 100 * 390, 150 * 390))
-    np.testing.assert_allclose(actual, [0.01, 0.01, 0.1, 0.1, 0.01, 0.001], rtol=1e-5)
-
-
 def test_cosine_rises_from_the_warm_up_rate_and_ends_at_the_last():
     recipe = dataclasses.replace(RECIPES["highway50_a2"], schedule="cosine")
     actual = rates(recipe, 10, (0, 25, 50, 50 + 1475, 3000))
@@ -310,28 +305,6 @@ def test_lamb_has_a_ratio_for_each_layer_of_a_stack(decay_vectors):
         np.testing.assert_allclose(
             numpy(weight).reshape(-1), np.stack([numpy(p) for p in several]).reshape(-1), rtol=1e-5
         )
-
-
-def test_only_a_stacks_own_names_have_a_ratio_for_each_layer_and_scalars_do_not_decay():
-    def moved(name, shape, gradient=1.0):
-        values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-        variable, optimizer = keras.Variable(values, name=name), DecayedLamb(0.1, 0.5)
-        optimizer.build([variable])
-        optimizer.apply([keras.ops.full(shape, gradient)])
-        return numpy(variable)
-
-    for name, shape in (("transform_weight", (4, 4)), ("transform_kernel_of_mine", (2, 3, 3))):
-        np.testing.assert_array_equal(moved(name, shape), moved("kernel", shape))
-    assert np.abs(moved("transform_kernel", (2, 3, 3)) - moved("kernel", (2, 3, 3))).max() > 1e-3
-    assert moved("scale", (), 0.0) == np.random.default_rng(0).normal(size=()).astype(np.float32)
-
-
-def test_a_warm_up_may_pass_a_milestone():
-    recipe = changed(RECIPES["resnet110"], epochs=20, warmup_epochs=12)  # milestones after 10 and 15 epochs
-    low, high = recipe.warmup_rate, recipe.learning_rate
-    schedule = make_schedule(recipe, 10)
-    rates = [round(float(schedule(step)), 6) for step in (0, 119, 120, 149, 150, 199)]
-    assert rates == [low, low, high / 10, high / 10, high / 100, high / 100]
 
 
 def test_smoothing_with_a_threshold_is_for_mixed_images():

@@ -15,7 +15,6 @@ from PIL import Image
 import keras_highway as kh
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.cli.images import _compared
 from keras_highway.data.datasets import load_dataset
 from keras_highway.data.photographs import relabelled
 from keras_highway.data.transforms import CLASSES
@@ -35,7 +34,7 @@ from keras_highway.weights import registry
 from keras_highway.weights.card import model_card
 from keras_highway.weights.describe import describe_weights
 from keras_highway.weights.info import check_result
-from keras_highway.weights.publish import Verification, find_publishable, publish, write_bundle
+from keras_highway.weights.publish import Verification, find_publishable, publish
 from keras_highway.weights.trained import ClassifierWeights, weights_class
 
 NAME = "mnist10_w16.tvdn"
@@ -161,14 +160,6 @@ def test_a_result_says_what_it_was_measured_on(settings, recorded, words, tmp_pa
     assert summary(recipe, result, tmp_path, None).startswith(f"{recipe.name}: {words} 90.00 % (n = 1) after 2 epochs")
 
 
-@pytest.mark.parametrize("key", ["holdout_images", "test_images"])
-def test_a_number_of_images_is_a_number(key):
-    old = {"metric": "test_accuracy", "mean": 0.9, "std": None, "n": 1}
-    check_result({**old, key: None}, "result.json")
-    with pytest.raises(ValueError, match=key):
-        check_result({**old, key: "5000"}, "result.json")
-
-
 def _run(folder, result=(), recipe=()):
     """A run of one's own, made from the shipped one, with some settings."""
     shutil.copytree(registry.folders(NAME)[-1], folder)
@@ -192,15 +183,6 @@ def test_the_card_says_it(tmp_path):
         "accuracy on 5000 held-out training images",
         "top-5 accuracy on 5000 held-out training images",
     ]
-
-
-def test_the_curve_says_it(tmp_path, monkeypatch):
-    drawn = []
-    module = "keras_highway.weights.card.draw_training"
-    monkeypatch.setattr(module, lambda axis, curves, **kwargs: drawn.extend(curve.label for curve in curves))
-    (tmp_path / "bundle").mkdir()
-    write_bundle(find_publishable(str(_run(tmp_path / "run", HELD_OUT))), "org/name", tmp_path / "bundle")
-    assert drawn == ["train loss", "held-out loss", "train accuracy", "held-out accuracy"]
 
 
 @pytest.fixture
@@ -229,12 +211,6 @@ def test_evaluate_compares_with_all_images(data, tmp_path, capsys):
     run = str(_run(tmp_path / "run", {"mean": 0.5, "test_images": 4}))
     assert main(["evaluate", run, "--data", data]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("recorded: 50.00 % (n = 1); here ")
-
-
-def test_a_difference_that_rounds_to_nothing_has_no_minus():
-    recorded = {"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1}
-    assert _compared(recorded, 0.5 - 1e-6, 4) == "recorded: 50.00 % (n = 1); here +0.00 points"
-    assert _compared(recorded, 0.25, 4).endswith("; here -25.00 points")
 
 
 @pytest.mark.parametrize(("limits", "where"), [CASES[0], pytest.param(*CASES[1], marks=pytest.mark.more)])
@@ -303,14 +279,6 @@ def test_the_command_that_is_printed_measures_the_photographs(folders, pets, dat
     assert report["data"] == str(folders / data / ("val" if data == "photographs" else ""))
 
 
-def test_what_takes_no_shards_asks_for_the_photographs(folders, pets, tmp_path, capsys):
-    command = ["report", str(pets), "--out", str(tmp_path / "r.html"), "--data", str(folders / "shards")]
-    assert main(command) == 2
-    assert "needs --data DIR with photographs" in capsys.readouterr().err
-    assert main(["evaluate", str(pets)]) == 2
-    assert "needs --data DIR with photographs" in capsys.readouterr().err
-
-
 @pytest.fixture
 def weights(pets):
     """As `verify` opens them."""
@@ -327,15 +295,6 @@ def test_verify_measures_photographs_of_ones_own(folders, weights, monkeypatch, 
         assert line == f"accuracy on the 4 test photographs of {where}: 75.00 %, recorded: 75.00 %"
     assert main(["verify", "org/pets", "--data", str(folders / "none")]) == 2
     assert "name no known data set: pass the folder of their test photographs" in capsys.readouterr().err
-
-
-def test_photographs_of_ones_own_are_described_by_what_the_card_says(folders, weights, monkeypatch):
-    weights.row = dataclasses.replace(weights.row, data="my pets")
-    monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(folders / "photographs"))
-    assert weights.measure().where == "on the 4 test photographs of my pets"
-    weights.row = dataclasses.replace(weights.row, classes=("cow", "dog"))
-    with pytest.raises(ValueError, match="must have the classes of the weights"):
-        weights.measure()
 
 
 @pytest.mark.more

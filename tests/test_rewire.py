@@ -8,10 +8,9 @@ from miniatures import batch, miniature, numpy
 from keras_highway.analysis import blocks, lesion, outputs, rewire, trace
 from keras_highway.analysis.cost import cost
 from keras_highway.analysis.gates import gate_bias
-from keras_highway.analysis.guided import receptive_field
 from keras_highway.analysis.lesions import lesion_curve, trim, without
 from keras_highway.gating import GATINGS
-from keras_highway.layers import HighwayConv2D, HighwayDense
+from keras_highway.layers import HighwayDense
 
 
 def output(model, x):
@@ -186,24 +185,6 @@ def test_wrong_plans(plan, message, conv_net):
         rewire(conv_net, plan)
 
 
-def test_a_lesion_in_another_blocks_place_is_not_saved(tmp_path):
-    """A file would hold the block's weights once, and what it makes two blocks."""
-    model = miniature("dense_stack", gating="full")
-    rewired = rewire(model, {"stage1_block2": lesion("stage1_block3")})
-    with pytest.raises(ValueError, match="'stage1_block3' and its lesion"):
-        rewired.save(tmp_path / "net.keras")
-    plan = {"stage1_block1": lesion("stage1_block2"), "stage1_block2": None, "stage1_block3": "stage1_block2"}
-    moved = rewire(model, plan)
-    with pytest.raises(ValueError, match="its lesion"):
-        moved.save(tmp_path / "net.keras")
-    without_it = rewire(rewired, {"stage1_block3": None})
-    without_it.save(tmp_path / "net.keras")
-    both = rewire(model, {"stage1_block2": lesion("stage1_block3"), "stage1_block3": lesion("stage1_block3")})
-    both.save(tmp_path / "net.keras")
-    x = batch(model)
-    np.testing.assert_allclose(output(keras.models.load_model(tmp_path / "net.keras"), x), output(both, x), atol=1e-6)
-
-
 @pytest.mark.parametrize("gating", ["coupled", "full"])
 def test_a_model_that_gives_gates_trains_as_the_model_and_can_be_saved(tmp_path, gating):
     model = miniature("conv_net", gating=gating)
@@ -231,13 +212,6 @@ WAYS = {
     "gate second": ("tied", lambda block, x, gate: block(x, gate(x))),
     "gate first": ("tied", lambda block, x, gate: block(gate=gate(inputs=x), x=x)),
 }
-
-
-class Scaled(keras.layers.Layer):
-    """Takes its input by name only."""
-
-    def call(self, *, pixels):
-        return pixels / 255.0
 
 
 def usual(block, x, gate):
@@ -277,31 +251,3 @@ def test_blocks_however_they_are_called(way):
     gate, call = WAYS[way]
     for ours, theirs in zip(findings(dense_net(gate, call, None)), findings(dense_net(gate, usual, None)), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-def test_nested_models_called_by_keyword():
-    called = (lambda body, x: body(inputs=x), lambda body, x: body(x))
-    for ours, theirs in zip(*(findings(dense_net("same", usual, nested)) for nested in called), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-def test_other_layers_called_by_keyword():
-    inputs = keras.Input((8, 8, 3))
-    x = keras.layers.Conv2D(4, 3, name="stem")(inputs=inputs)
-    x = HighwayConv2D(name="b1")(x=x)
-    model = keras.Model(inputs, keras.layers.Dense(2, name="head")(inputs=keras.layers.Flatten()(inputs=x)))
-    stem, body, head = cost(model)
-    assert (stem.stage, body.stage, head.stage) == ("stem", "body", "head")
-    assert stem.multiply_adds == 6 * 6 * 9 * 3 * 4 and head.multiply_adds == 6 * 6 * 4 * 2
-    assert tuple(receptive_field(model, "b1").size) == (5, 5)
-    pixels = keras.Input((8, 8, 3))
-    assert cost(keras.Model(pixels, model(Scaled()(pixels=pixels)))) == cost(model)
-
-
-def test_layers_that_are_told_of_training_and_do_not_take_it():
-    inputs = keras.Input((4,))
-    x = HighwayDense(name="b1")(keras.layers.Flatten()(inputs=inputs, training=False))
-    model = keras.Model(inputs, keras.layers.Dense(2, name="head")(x))
-    assert [layer.name for layer in without(model, ["b1"]).layers] != [layer.name for layer in model.layers]
-    same = rewire(model, {})
-    np.testing.assert_array_equal(numpy(same(DATA[0], training=False)), numpy(model(DATA[0], training=False)))

@@ -4,20 +4,15 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
-import itertools
 import json
 import os
-import shutil
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-import keras_highway as kh
-from keras_highway._support.files import may_pass
-from keras_highway.training import checkpoint, loop, program, run_folder, train
+from keras_highway.training import checkpoint, loop, train
 from keras_highway.training.data.samples import Shard, fingerprint_of
 from keras_highway.training.data.source import open_source
 from keras_highway.training.data.synthetic import synthetic_dataset
@@ -29,9 +24,6 @@ from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.training.run_folder import RunFolder, defaults_of, same_recipe
 from keras_highway.training.train import errors_in_a_line
-from keras_highway.weights import files as weights_file
-from keras_highway.weights.hub import HubError
-from keras_highway.weights.info import WeightFileError
 from training import search
 from training.table1a import _is_finished
 
@@ -77,16 +69,6 @@ def test_folders_of_other_runs_and_broken_states_are_refused(tmp_path):
     checkpoint.save(tmp_path / "checkpoint.npz", values, checkpoint.Progress(0, 0, np.zeros(4), 0, 0))
     with pytest.raises(ValueError, match="of another network or version"):
         train_recipe(W16, None, tmp_path)
-
-
-def test_a_refused_start_does_not_block_its_remedy(tmp_path):
-    wrong = changed(W16, epochs=1, decay_multipliers=(("haed/*", 2.0),))
-    with pytest.raises(ValueError, match="haed"):
-        train_recipe(wrong, None, tmp_path)
-    right = changed(wrong, decay_multipliers=(("head/*", 2.0),))
-    assert train_recipe(right, None, tmp_path)["n"] == 1
-    with pytest.raises(ValueError, match="holds a run of another recipe"):  # now there is something to lose
-        train_recipe(changed(right, seed=5), None, tmp_path)
 
 
 def test_recipes_of_earlier_versions_and_in_another_order_are_the_same():
@@ -135,18 +117,6 @@ def test_a_stale_result_is_deleted_when_a_run_resumes(epoch, stays, tmp_path):
     assert folder.result.exists() == stays
 
 
-def test_a_full_disk_at_the_start_loses_nothing(tmp_path, monkeypatch):
-    def is_full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_folder, "atomic_write_json", is_full)
-        with pytest.raises(OSError, match="No space left") as kept:
-            train_recipe(NET, None, tmp_path)
-    assert train_recipe(NET, None, tmp_path, until=1) is None and kept.tb is not None
-    assert (tmp_path / "checkpoint.npz").exists()
-
-
 @pytest.mark.slow
 def test_a_search_and_a_table_refuse_runs_of_another_recipe(tmp_path):
     train_recipe(changed(W16, epochs=1), None, tmp_path)
@@ -160,24 +130,6 @@ def test_a_search_and_a_table_refuse_runs_of_another_recipe(tmp_path):
         _is_finished(tmp_path, changed(recipe, epochs=99))
     (tmp_path / "result.json").write_text(json.dumps({"mean": 80.0, "of_epochs": 9}))
     assert not _is_finished(tmp_path, recipe)
-
-
-@pytest.mark.more
-def test_a_search_ends_a_run_that_has_the_result_of_an_earlier_epoch(tmp_path, monkeypatch):
-    """Killed before it wrote the result of the last one."""
-    recipe = changed(W16, epochs=2)
-    train_recipe(recipe, None, tmp_path, until=1, finish=True)
-
-    def interrupt(*_args, **_kwargs):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(program.weights_file, "save", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            train_recipe(recipe, None, tmp_path)
-    (tmp_path / "result.json").write_text(json.dumps({"mean": 0.1, "epochs": 1, "of_epochs": 2}))
-    search._resume(recipe, None, tmp_path, 2)
-    assert json.loads((tmp_path / "result.json").read_text())["epochs"] == 2
 
 
 # --- Processes, locks and file systems -----------------------------------------------------
@@ -257,13 +209,6 @@ def test_errors_that_may_pass_have_their_own_exit_code(number, code, monkeypatch
     assert ended.value.code == code and "the disk says no" in capsys.readouterr().err
 
 
-def test_an_error_that_a_passing_one_caused_may_pass_unless_it_is_the_hubs():
-    errors = {kind: kind("could not be read") for kind in (ValueError, WeightFileError, HubError)}
-    for error in errors.values():
-        error.__cause__ = OSError(errno.ENETUNREACH, "Network is unreachable")
-    assert [may_pass(error) for error in errors.values()] == [True, True, False]
-
-
 # --- Data ----------------------------------------------------------------------------------
 
 
@@ -320,25 +265,6 @@ def test_a_language_model_does_not_resume_with_words_in_another_order(tmp_path):
         train_recipe(TEXT, tmp_path / "b", tmp_path / "run")
 
 
-def test_hosts_that_number_classes_otherwise_are_refused(tmp_path, monkeypatch):
-    """Their labels may be the same numbers."""
-    asked, recipe = [], changed(RECIPES["resnet50_a2"], batch_size=8, micro_batches=1)
-    monkeypatch.setattr(Strategy, "check_same", lambda self, fingerprint, what: asked.append(fingerprint) or stop())
-
-    def stop():
-        raise ValueError("enough")
-
-    for names in (("cat", "dog"), ("dog", "wolf"), ("cat", "dog")):
-        for split, name in itertools.product(("train", "val"), names):
-            (tmp_path / "in" / split / name).mkdir(parents=True)
-            for i in range(4):
-                Image.new("RGB", (8, 8)).save(tmp_path / "in" / split / name / f"{i}.jpg")
-        with pytest.raises(ValueError, match="enough"):
-            train_recipe(recipe, tmp_path / "in", tmp_path / "run")
-        shutil.rmtree(tmp_path / "in")
-    assert asked[0] == asked[2] != asked[1]
-
-
 def together(fingerprints: list[str]) -> list[str | None]:
     """Return the error of `check_same` in each process, here threads that sum over a barrier."""
     barrier, numbers, said = threading.Barrier(len(fingerprints)), [0] * len(fingerprints), {}
@@ -384,19 +310,6 @@ def test_a_transform_of_other_images_is_refused_before_training(tmp_path):
         train_recipe(changed(RECIPES["highway20"], transform="mnist", batch_size=4), tmp_path, tmp_path / "run")
 
 
-def test_photographs_are_found_by_the_environment_variable(monkeypatch, tmp_path):
-    recipe = RECIPES["resnet50_imagenette"]
-    monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=r"imagenette.*--data DIR"):
-        train_recipe(recipe, None, tmp_path / "run")
-    monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(tmp_path))
-    (tmp_path / "imagenette").mkdir()
-    with pytest.raises((FileNotFoundError, ValueError), match="imagenette"):
-        train_recipe(recipe, None, tmp_path / "run")
-    with pytest.raises(ValueError, match="imagenette is a folder of photographs"):
-        kh.data.load_dataset("imagenette")
-
-
 # --- Weights to start from -----------------------------------------------------------------
 
 
@@ -405,47 +318,3 @@ def test_a_run_with_nothing_left_to_train_is_refused(tmp_path):
     with pytest.raises(ValueError, match="`freeze` leaves nothing to train"):
         train_recipe(with_settings(RECIPES["mnist10_w16"], settings), None, tmp_path)
     assert not (tmp_path / "log.csv").exists()
-
-
-def test_a_run_whose_start_is_gone_says_so(tmp_path, monkeypatch, capsys):
-    """A start on a file system that is away may be there again; an error of the Hub is an OSError."""
-    start, out = tmp_path / "start", tmp_path / "run"
-    train_recipe(NET, None, start)
-    recipe = with_settings(NET, [f"init={str(start)!r}"])
-    assert train_recipe(recipe, None, out, until=1) is None
-    start.rename(tmp_path / "moved")
-    with pytest.raises(ValueError, match=r"starts from .*start', which is also needed to resume.*Names of weights"):
-        train_recipe(recipe, None, out)
-    (tmp_path / "moved").rename(start)
-
-    def fails(*_, **__):
-        raise error
-
-    with monkeypatch.context() as patched:
-        patched.setattr(program, "create_model", fails)
-        error = HubError("Could not download config.json of 'org/name'")
-        with pytest.raises(ValueError, match=r"starts from .*start', .*Could not download config.json"):
-            train_recipe(recipe, None, out)
-        error = OSError(errno.ESTALE, "Stale file handle")
-        with pytest.raises(OSError, match="Stale") as raised:
-            train_recipe(recipe, None, out)
-        assert raised.value is error
-
-    def away(real):
-        def is_away(path, *args):
-            if Path(path).is_relative_to(start):
-                raise OSError(errno.ESTALE, "Stale file handle", str(path))
-            return real(path, *args)
-
-        return is_away
-
-    for owner, name in ((Path, "exists"), (weights_file, "read_regular")):
-        with monkeypatch.context() as patched, pytest.raises(SystemExit) as ended, errors_in_a_line():
-            patched.setattr(owner, name, away(getattr(owner, name)))
-            train_recipe(recipe, None, out)
-        said = capsys.readouterr().err
-        assert ended.value.code == 1 and "Stale file handle" in said and "starts from" not in said, said
-    result = train_recipe(recipe, None, out)
-    assert result is not None and result["epochs"] == 2
-    start.rename(tmp_path / "moved")
-    assert train_recipe(recipe, None, out) == result  # it is over

@@ -9,7 +9,7 @@ from keras import layers
 from miniatures import batch, miniature, numpy
 
 from keras_highway import analysis
-from keras_highway.analysis import Tracer, blocks, cost, lesion, outputs, rewire, trace
+from keras_highway.analysis import Tracer, blocks, lesion, outputs, rewire, trace
 from keras_highway.analysis.scores import Scorer, measure
 from keras_highway.equation import mix
 from keras_highway.gating import GATINGS, get_gating
@@ -88,13 +88,6 @@ def test_tied_gates():
     assert np.array_equal(numpy(keras.ops.sigmoid(logits)), signals["stage1_block2"].t)
 
 
-@pytest.mark.parametrize("family", ["conv_net", "bottleneck"])
-def test_without_top(family):
-    model = miniature(family, include_top=False, input_shape=(None, None, 3))
-    signals = assert_exact(model, batch(model))
-    assert np.array_equal(signals.output, list(signals.values())[-1].y)
-
-
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_gives_arrays_numpy_knows(policy):
     model = miniature("conv_stack", dtype=policy)
@@ -125,19 +118,6 @@ def test_nested_and_sequential_models():
     assert_exact(nested, batch(nested))
     sequential = keras.Sequential([keras.Input((32, 32, 3)), backbone, keras.layers.Flatten()])
     assert_exact(sequential, batch(sequential))
-
-
-def test_a_nested_model_behind_other_layers():
-    inner = miniature("conv_net")
-    inputs = keras.Input((32, 32, 3))
-    for outer in (
-        keras.Model(inputs, inner(keras.layers.Rescaling(0.5)(inputs))),
-        keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Rescaling(0.5), inner]),
-    ):
-        x = batch(inner)
-        signals = assert_exact(outer, x)
-        assert np.array_equal(signals["stage2_block2"].y, trace(inner, x * np.float32(0.5))["stage2_block2"].y)
-        assert sum(row.parameters for row in cost(outer)) == cost(inner).total.parameters
 
 
 @pytest.mark.parametrize(
@@ -225,12 +205,6 @@ def test_a_tracer_follows_the_weights_and_leaves_the_model_alone():
     assert tracer(x[:1]).output.shape == (1, 10)
 
 
-def test_grey_images_without_channel_axis():
-    model = miniature("conv_stack")
-    x = batch(model)
-    assert np.array_equal(trace(model, x[..., 0]).output, trace(model, x).output)
-
-
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
@@ -274,14 +248,6 @@ def test_outputs_are_what_trace_measures(signal):
     assert list(symbols) == list(traced)
     for name, value in values[1].items():
         np.testing.assert_array_equal(numpy(value), getattr(traced[name], signal))
-
-
-def test_a_learned_carry_gate_and_single_blocks():
-    model = miniature("dense_stack", gating="full")
-    assert list(outputs(model, "c", blocks="stage1_block2")) == ["stage1_block2"]
-    assert not outputs(miniature("dense_stack"), "c")  # coupled: 1 - t
-    with pytest.raises(ValueError, match="signal='T'"):
-        outputs(model, "T")
 
 
 def test_a_loss_on_the_gates_closes_them():
@@ -391,11 +357,3 @@ def test_state_is_carried_within_an_analysis():
         np.testing.assert_allclose(measure(model, PAIRS)[1], loss, rtol=1e-5)
         many = Scorer(model, [{}] * 65 + [{"stage1_block1": None}])(PAIRS)  # two rewirings, which share the layer
         np.testing.assert_allclose(many.loss[:65], loss, rtol=1e-5)
-
-
-def test_state_is_kept_where_an_analysis_fails():
-    expected = goes_on(network("own"))
-    model = network("own")
-    with pytest.raises(ValueError, match=r"x\.shape"):
-        analysis.gate_activity(model, [X[0], X[1][..., :5]])
-    np.testing.assert_array_equal(goes_on(model), expected)

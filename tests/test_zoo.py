@@ -13,7 +13,7 @@ import keras_highway as kh
 from keras_highway._support.files import sha256_of
 from keras_highway._support.terminal import Notice
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.tasks import format_metric, format_recorded, format_validation, of_this_file
+from keras_highway.tasks import format_recorded, of_this_file
 from keras_highway.training.data.synthetic import synthetic_corpus
 from keras_highway.training.loop import train
 from keras_highway.training.recipes import RECIPES, tiny
@@ -38,47 +38,6 @@ def test_tables_are_those_of_the_results():
     assert {"README.md", "weights.md", "speed.md"} <= {page.name for page in tables.pages()}
 
 
-def test_check_fails_on_an_altered_table(tmp_path, capsys):
-    text = README.read_text("utf-8")
-    value = format_metric(registry.result("mnist10_w16.tvdn"))
-    assert value in text
-    altered, right = tmp_path / "README.md", tmp_path / "page.md"
-    altered.write_text(text.replace(value, "99.99 % (n = 1)"), "utf-8")
-    right.write_text(text, "utf-8")
-    assert tables.main(["--check", str(right)]) == 0
-    assert tables.main(["--check", str(altered), str(right)]) == 1
-    assert "README.md differs" in capsys.readouterr().err
-    assert tables.main([str(altered)]) == 0
-    assert altered.read_text("utf-8") == text
-
-
-@pytest.mark.parametrize(
-    "lone", ["<!-- table:weights -->\n", "<!-- table:int8 -->\n<!-- end:int8 -->\n<!-- end:int8 -->\n"]
-)
-def test_tables_without_a_start_or_an_end_are_refused(lone):
-    with pytest.raises(ValueError, match="a start or an end alone"):
-        tables.render(lone)
-
-
-def test_unknown_tables_are_refused():
-    with pytest.raises(ValueError, match="Unknown table 'x'"):
-        tables.render("<!-- table:x -->\n<!-- end:x -->")
-
-
-def test_results_as_people_read_them():
-    accuracy, perplexity = {"metric": "test_accuracy"}, {"metric": "test_perplexity"}
-    assert format_metric({**accuracy, "n": 1, "mean": 0.99354, "std": None}) == "99.35 % (n = 1)"
-    assert format_metric({**accuracy, "n": 3, "mean": 0.9941, "std": 0.0003}) == "99.41 ± 0.03 % (n = 3)"
-    assert format_metric({**perplexity, "n": 2, "mean": 79.126, "std": 0.2}) == "79.13 ± 0.20 (n = 2)"
-    named = [format_metric({**kind, "n": 1, "mean": 0.5, "std": None}, named=True) for kind in (accuracy, perplexity)]
-    assert named == ["accuracy 50.00 % (n = 1)", "perplexity 0.50 (n = 1)"]
-    assert format_metric(None) == format_metric({}) == "not measured"
-    validation = {"valid_perplexity": 81.714, "n": 1, "seeds": [4]}
-    assert format_validation(validation) == "81.71"
-    assert format_validation({**validation, "n": 2, "seeds": [4, 5]}) == "81.71 (seed 4)"  # it is of one run alone
-    assert format_validation({**validation, "n": 2, "seeds": []}) == "81.71 (the first run)"
-
-
 def test_a_file_is_compared_with_what_was_measured_of_it():
     one = {
         "metric": "test_accuracy",
@@ -94,14 +53,6 @@ def test_a_file_is_compared_with_what_was_measured_of_it():
     assert format_recorded({**three, **of_this_file(three)}) == ("50.00 ± 1.00 % (n = 3), this file 60.00 %", 0.6)
     assert of_this_file({**three, "stored": {"test_accuracy": 0.59}}) == {"this_file": 0.59}
     assert of_this_file({**three, "values": []}) == {}
-
-
-def test_a_machine_of_several_results_is_named_once(tmp_path):
-    for name, hardware in (("charlm_large_full.ptb", "a core; b core"), ("charlm_large_coupled.ptb", "b core")):
-        (tmp_path / name).mkdir()
-        result = {**registry.result(name), "hardware": hardware}
-        (tmp_path / name / "result.json").write_text(json.dumps(result))
-    assert tables.language_table(tmp_path).splitlines()[-1].startswith("Trained on a core; b core. Logs")
 
 
 def test_adding_a_search(tmp_path):
@@ -315,14 +266,6 @@ def test_an_entry_names_the_recipe_of_its_run(tmp_path, monkeypatch):
     folder = adding.add([run])
     assert json.loads((folder / "weights.json").read_text())["recipe"] == "mnist10_w16_short"
     assert "python -m keras_highway train mnist10_w16_short" in (folder / "card.md").read_text()
-
-
-def test_runs_of_an_older_version_lack_fields_that_came_later(tmp_path):
-    recipe = RECIPES["mnist10_w16"].to_dict()
-    adding._as_published({key: value for key, value in recipe.items() if key not in ("crop_padding", "ema")})
-    cropped = RECIPES["cifar10_19layer"].to_dict()
-    with pytest.raises(ValueError, match="crop_padding differ"):
-        adding._as_published({key: value for key, value in cropped.items() if key != "crop_padding"})
 
 
 def test_cards_say_how_pixels_become_input():
