@@ -18,7 +18,7 @@ from keras_highway.analysis.lesions import without
 from keras_highway.data import images as image_files
 from keras_highway.data import load_dataset, load_image
 from keras_highway.data.images import ImageError
-from keras_highway.data.photographs import class_labels, folder_test_set
+from keras_highway.data.photographs import class_labels, folder_test_set, photographs_of
 from keras_highway.data.ptb import load_corpus, load_split
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, imagenet_classes
 from keras_highway.training.program import bring_to_classes
@@ -399,6 +399,18 @@ def test_a_head_of_other_classes_is_drawn_anew(tmp_path, donor, names, kept):
     before = net.get_layer("head").get_weights()[0]
     bring_to_classes(net, changed(RECIPES["mnist10_w16"], data="imagenette"), tuple(names))
     assert np.array_equal(net.get_layer("head").get_weights()[0], before) == kept
+
+
+def test_a_folder_named_like_an_image_is_none(tmp_path):
+    (tmp_path / "a" / "dir.jpg").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "a" / "B.JPG")
+    (tmp_path / "a" / ".jpg").write_bytes(b"")  # a hidden file without a suffix
+    (tmp_path / "a" / "self.jpg").symlink_to("self.jpg")  # whatever reads it reports it
+    (tmp_path / "a" / "notes.txt").write_bytes(b"")
+    (tmp_path / "a" / "scan.tiff").write_bytes(b"")
+    with pytest.warns(kh.Notice, match=r"2 files or folders in the classes of .* were left out, e.g. .*dir\.jpg"):
+        names = [path.name for _, paths in photographs_of(tmp_path, ["a"]) for path in paths]
+    assert names == ["B.JPG", "scan.tiff", "self.jpg"]
 
 
 # --- Arguments ----------------------------------------------------------------
