@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import pickle
+import shutil
 
 import keras
 import numpy as np
@@ -499,3 +500,17 @@ def test_values_that_are_not_finite_predict_no_word():
     with pytest.raises(ValueError, match="not finite: it predicts no word"):
         model.generate(words=3, seed=0)
     assert np.isnan(model.score("the cat").perplexity)
+
+
+@pytest.mark.slow
+def test_evaluate_shows_what_was_recorded_of_the_same_corpus(capsys, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    (tmp_path / "test.txt").write_text("the cat sat\n")
+    recorded = {"metric": "test_perplexity", "mean": 5.0, "std": None, "n": 1, "test_tokens": 4}
+    (tmp_path / "run" / "result.json").write_text(json.dumps(recorded))
+    code, out, _ = evaluated(capsys, tmp_path / "run", "--data", tmp_path)
+    line, beside = out.splitlines()
+    assert code == 0
+    assert beside == f"recorded: 5.00 (n = 1); here {float(line.split()[-1]) - 5:+z.2f}"
+    (tmp_path / "test.txt").write_text("the cat\n")  # of another length: not what was recorded
+    assert "recorded" not in evaluated(capsys, tmp_path / "run", "--data", tmp_path)[1]

@@ -258,3 +258,15 @@ def test_a_card_claims_the_published_number_of_its_own_net_and_text_alone(run, b
         assert ("about 93" in text) == published
     text = model_card(row, REPO, {"overrides": [["units", 50]], "test_tokens": 14000, "steps": 10}, torch_names=False)
     assert "here with steps 10, test_tokens 14000, units 50: all settings are in `recipe.json`" in text
+
+
+@pytest.mark.slow
+def test_another_perplexity_is_different_and_another_corpus_no_measure(published, corpus, tmp_path, capsys):
+    (tmp_path / "ptb").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "ptb" / f"{split}.txt").write_text(TEXT if split == "train" else "the cat sat\n" * 9)
+    assert main(["verify", REPO, "--data", str(tmp_path)]) == 1
+    assert "DIFFERENT" in capsys.readouterr().out
+    (tmp_path / "ptb" / "train.txt").write_text("one two three\n")
+    assert main(["verify", REPO, "--data", str(tmp_path)]) == 2
+    assert "has other words than the training" in capsys.readouterr().err

@@ -318,3 +318,16 @@ def test_a_run_with_nothing_left_to_train_is_refused(tmp_path):
     with pytest.raises(ValueError, match="`freeze` leaves nothing to train"):
         train_recipe(with_settings(RECIPES["mnist10_w16"], settings), None, tmp_path)
     assert not (tmp_path / "log.csv").exists()
+
+
+def test_a_run_whose_start_is_gone_says_so(tmp_path):
+    start, out = tmp_path / "start", tmp_path / "run"
+    train_recipe(NET, None, start)
+    recipe = with_settings(NET, [f"init={str(start)!r}"])
+    assert train_recipe(recipe, None, out, until=1) is None
+    start.rename(tmp_path / "moved")
+    with pytest.raises(ValueError, match=r"starts from .*start', which is also needed to resume.*Names of weights"):
+        train_recipe(recipe, None, out)
+    (tmp_path / "moved").rename(start)
+    result = train_recipe(recipe, None, out)
+    assert result is not None and result["epochs"] == 2

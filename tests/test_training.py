@@ -438,3 +438,16 @@ def test_steps_are_compiled_where_expected():
     sums = np.asarray(engine.train(next(open_source(DENSE, None).batches(0, 0, Strategy.shard))))
     assert sums[-1] == DENSE.batch_size  # augmentation, network and update: one XLA program
     assert engine.jit_compile is (keras.backend.backend() != "torch")
+
+
+@pytest.mark.parametrize("start", [0, 361])
+def test_slow_processes_ask_each_other_after_every_step(one_of_two, start):
+    """Twenty steps of seven seconds would outlast the minute that a supervisor gives them."""
+    run, totals = one_of_two
+    asked = SimpleNamespace(made=True)
+    run._agreed = (start, time.perf_counter() - 7)  # as before the first step, here of seven seconds
+    assert not run._should_stop(CALM, start + 1) and len(totals) == 1
+    run._agreed = (start + 1, run._agreed[1] - 7)
+    assert run._should_stop(asked, start + 2) and not run._should_stop(CALM, start + 3) and len(totals) == 3
+    late = -(start + 4) // 20 * -20
+    assert not run._should_stop(asked, late - 1) and run._should_stop(asked, late)  # the last one was fast
