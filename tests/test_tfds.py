@@ -123,7 +123,7 @@ def test_the_last_of_the_training_files_are_held_out(prepared):
     held_out = set(np.concatenate([n for n, _ in tested]))
     trained = set(np.concatenate([numbers(x) for x, _, _ in source.batches(0, 0, Shard())]))
     assert len(held_out) == 4 and trained == set(range(14)) - held_out
-    with pytest.raises(ValueError, match=r"14 training images.*left to train on.*holdout_images=14"):
+    with pytest.raises(ValueError, match="holdout_images=14"):
         open_source(dataclasses.replace(RECIPE, holdout_images=14), prepared)
 
 
