@@ -14,7 +14,7 @@ from keras_highway.applications import load
 from keras_highway.data import load_image, sample_digits
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
-from training import analysis_tables, figures, net_figures
+from training import figures, net_figures
 from zoo.release import results
 
 NAME = "cifar10_19layer.fast"
@@ -85,56 +85,3 @@ def test_a_part_is_made_if_its_weights_are_there(there, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "registry", SimpleNamespace(WEIGHTS=known))
     figures.main(["--out", str(tmp_path)])
     assert "gates" in made and ("cifar10_conv" in made) == there
-
-
-def test_claims(tmp_path):
-    gates = {
-        "samples": 10_000,
-        "bias_start": -2.0,
-        "bias_mean": -2.5,
-        "bias_share_that_fell": 0.75,
-        "bias_with_depth": -0.5,
-        "bias_with_activity": 0.25,
-        "mean_gate": 0.2,
-        "open_on_average": 0.1,
-        "open_for_one_sample": 0.125,
-        "open_for_some_sample": 0.5,
-        "blocks": 14,
-        "early_blocks": 7,
-        "change_in_early_blocks": 0.625,
-    }
-    lesions = {"samples": 1000, "intact_accuracy": 0.9, "accuracy": {"stage1_block1": 0.5, "a": 0.9, "b": 0.899}}
-    swaps = {"samples": 500, "intact_accuracy": 0.9, "one_swap": {"stage1": 0.8, "stage2": 0.89}}
-    estimation = {"stage1": {"mean": [0.02, 0.0], "scale": 0.5}, "stage2": {"mean": [-0.04, 0.0], "scale": 0.5}}
-    net = {"gates": gates, "lesions": lesions, "reshuffle": swaps, "estimation": estimation}
-    path = tmp_path / "numbers.json"
-    path.write_text(json.dumps({NAME: {"cifar10_conv": net}}))
-    lines = analysis_tables.conv_claims_table(path).splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[:10]]
-    head, _, fell, slope, active, opened, change, lesioned, swapped, estimated = rows
-    assert head == ["claim of another net", f"`{NAME}`"]
-    assert fell[1] == "75 % end below the -2 they started from; their mean is -2.50"
-    assert slope[1].startswith("**not here**") and active[1].startswith("**not here**: the mean gate is 0.200")
-    assert opened[1].startswith("**not here**: 12 % of the gates are above 0.5 for one sample, 50.0 % for")
-    assert change[1].startswith("62 % of the change is in the first 7 of 14 blocks")
-    assert lesioned[1] == (
-        "2 of 3 cost at most 0.1 point of accuracy on 1,000 test images, the median 0.10 points, the most, "
-        "stage1_block1, 40.00"
-    )
-    assert swapped[1].startswith("two blocks in each other's place cost 10.00 (stage1) and 1.00 (stage2) points")
-    assert estimated[1].startswith("in its stages it is up to 0.04 and 0.08 of")
-    few = {**gates, "open_for_one_sample": 0.1, "change_in_early_blocks": 0.5}
-    assert analysis_tables._opened(few).startswith("10 % of the gates")
-    assert analysis_tables._changed(few).startswith("**not here**: 50 % of")
-    made = {"commit": "0123456789abcdef-dirty", "hardware": "one processor"}
-    path.write_text(json.dumps({NAME: {"cifar10_conv": net, "made": {"cifar10_conv": made}}}))
-    *_, pictures, _, command = results.conv_section(path)
-    assert pictures.startswith(f"- `{NAME}`: [TVDN, Figure 2](analysis/tvdn_figure2_cifar10_conv.png), ")
-    assert pictures.endswith("Made on one processor, `0123456789ab-dirty`.") and "cifar10_conv" in command
-
-
-def test_one_stage_and_no_net(tmp_path):
-    assert analysis_tables._listed(["1"]) == "1" and analysis_tables._listed(["1", "2", "3"]) == "1, 2 and 3"
-    (tmp_path / "numbers.json").write_text("{}")
-    assert analysis_tables.conv_claims_table(tmp_path / "numbers.json") == ""
-    assert results.conv_section(tmp_path / "numbers.json") == []

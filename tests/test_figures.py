@@ -7,7 +7,8 @@ import pytest
 
 from keras_highway._support.files import atomic_write_json
 from keras_highway.analysis.plots import write
-from training import analysis_tables, depth, figure4, figures
+from training import analysis_tables, depth, figure4, figures, net_figures
+from zoo.release import claims
 
 
 def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
@@ -106,54 +107,6 @@ def test_pairs_of_fine_tuned_nets():
     assert depth._pair(49, {49: whole, 24: ours})["cost"] == 0
 
 
-def test_claims_that_do_not_hold_are_marked(tmp_path):
-    gates = {
-        "samples": 1000,
-        "bias_start": -2.0,
-        "bias_mean": -2.5,
-        "bias_share_that_fell": 0.75,
-        "bias_with_depth": 0.5,
-        "bias_with_activity": -0.25,
-        "mean_gate": 0.6,
-        "open_on_average": 0.8,
-        "open_for_one_sample": 0.125,
-        "open_for_some_sample": 0.5,
-        "change_in_early_blocks": 0.5,
-        "blocks": 49,
-        "early_blocks": 15,
-    }
-    early = {"change_in_early_blocks": 0.9, "early_blocks": 40}
-    curve = {"samples": 500, "intact_accuracy": 1.0, "accuracy": [0.98] * 12 + [0.99] * 28 + [1.0] * 9, "blocks": 49}
-    curve["blocks_that_cost_at_most_0.1_point"] = 9
-    baseline = {"training": curve, "test": curve}
-    stages = {"stage1": {"mean": [0.02, 0.0], "scale": 0.5}, "stage2": {"mean": [-0.4, 0.0], "scale": 0.5}}
-    numbers = {
-        figures.DENSE: {
-            "gates": gates,
-            "baselines": {"highway_fc50_tanh": baseline, "highway_fc50_cifar100": baseline},
-        },
-        figures.CIFAR: {
-            "cifar_gates": {**gates, "bias_with_depth": -0.85, "open_on_average": 0.0, "mean_gate": 0.02, **early}
-        },
-        figures.IMAGES: {"images": {"estimation": stages}},
-    }
-    path = tmp_path / "numbers.json"
-    path.write_text(json.dumps(numbers))
-    lines = analysis_tables.claims_table(path).splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    _, _, fell, slope, active, _, change, lesioned, estimated = rows
-    assert fell[1] == "75 % end below the -2 they started from; their mean is -2.50"
-    assert slope[1].startswith("Pearson's") and "+0.50, with its mean gate -0.25" in slope[1]
-    assert slope[2].startswith("**not here**") and "-0.85" in slope[2]
-    assert active[1].startswith("the mean gate is 0.600")
-    assert active[2].startswith("**not here**: the mean gate is 0.020")
-    assert change[1].startswith("50 % of the change is in the first 15 of 49 blocks")
-    assert change[2].startswith("90 % of the change is in the first 40 of 49 blocks")
-    assert "cost at most 1.000 points each, the first 2.00" in lesioned[1]
-    assert "blocks 1 to 12 cost 2.00 points on average, 13 to 40 1.00, the last 9 0.00" in lesioned[2]
-    assert estimated[1].startswith("**not here**") and "up to 0.04 and 0.80 of" in estimated[1]
-
-
 def test_tables_of_made_up_numbers(tmp_path):
     def tuned(deep, cost):
         return {"blocks_left": deep, "accuracy": 0.9 - cost, "cost": cost, "standard_error": 0.001}
@@ -200,3 +153,14 @@ def test_tables_of_made_up_numbers(tmp_path):
     # Costs 0 and 0.9 points; errors sqrt(8)/1000 and sqrt(9 - 0.081)/1000.
     assert "| 1 to 2 (chosen) | 1,000 to 2,000 | 2.00 to 3.00 | 0.45 ± 0.29 | 2.00 ± 0.10 |" in text
     assert "(90.00 %; before, 90.00 %)" in text and "jax, speed-up tensorflow, a core." in text
+
+
+def test_gini_index_by_hand():
+    gates = np.array([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 1.0]])
+    np.testing.assert_allclose(net_figures._gini(gates), [0, 0.75, 0.5])
+
+
+def test_every_claim_has_a_verdict_and_no_empty_number():
+    text = claims.page()
+    rows = [line for line in text.splitlines() if line.startswith("| [")]
+    assert text.startswith(f"# Claims of the papers\n\n{len(rows)} claims") and "{" not in text and ": ;" not in text

@@ -11,7 +11,7 @@ from PIL import Image
 from keras_highway import analysis
 from keras_highway.data.images import ImageError
 from keras_highway.data.transforms import TRANSFORMS
-from training import analysis_tables, figures, photograph_figures
+from training import figures, photograph_figures
 from zoo.release import results
 
 TRANSFORM = TRANSFORMS["imagenet_64"]
@@ -96,36 +96,3 @@ def test_pictures_and_numbers_of_both_nets(photographs, nets, tmp_path, monkeypa
     gate = analysis.trace(nets["highway50"], x)["stage1_block2"].t.mean()
     assert numbers["highway50"]["gates"]["mean"]["stage1_block2"] == pytest.approx(gate, rel=1e-5)
     assert set(numbers["highway50"]["gates"]["mean"]) == set(analysis.blocks(nets["highway50"]))
-
-
-def test_the_page_tells_what_both_nets_do(tmp_path):
-    """Numbers made up, counted by hand."""
-    errors = {f"stage{k}": {"mean": [0.0, -0.05 * k], "std": [1, 1], "scale": 1.0} for k in (1, 2, 3, 4)}
-    lesions = {"intact_accuracy": 0.9, "accuracy": {"stage1_block2": 0.9, "stage2_block2": 0.85}, "samples": 3925}
-    trim = {"ordered_by": 1000, "accuracy": [0.9, 0.8975, 0.85], "parameters": [3000, 2000, 1000]}
-    net = {"estimation": errors, "lesions": lesions, "trim": trim}
-    gates = {"samples": 2000, "mean": {"stage1_block1": 0.2, "stage1_block2": 0.4, "stage2_block1": 0.5}}
-    both = {"highway50": {**net, "gates": gates}, "resnet50": {**net, "trim": {**trim, "accuracy": [0.9, 0.9, 0.9]}}}
-    dear = {"trim": {**trim, "accuracy": [0.9, 0.8, 0.7]}}
-    assert analysis_tables._taken_out(dear) == (
-        "in this order not even the first of 2 can go for at most 0.5 points of 90.00 %: 80.00 % without it"
-    )
-    made = {"hardware": "a core", "commit": "0123456789abcdef"}
-    path = tmp_path / "numbers.json"
-    path.write_text(json.dumps({"highway50.imagenette": {"imagenette": both, "made": {"imagenette": made}}}))
-    lines = results.photographs_section(path)
-    rows = {row.split(" | ")[0]: row.strip(" |").split(" | ")[1:] for row in lines[3].splitlines() if " | " in row}
-    estimated, lesioned, gone, opened = list(rows.values())[1:]
-    assert estimated[0].startswith("**not here**: in these it is up to 0.05, 0.10 and 0.15 of the standard deviation")
-    assert lesioned[0].startswith("1 of 2 cost at most 0.1 point") and "stage2_block2, 5.00" in lesioned[0]
-    assert gone == [
-        "in this order 1 of 2 can go for at most 0.5 points of 90.00 %: 3,000 parameters become 2,000; without the "
-        "next, 85.00 %",
-        "all 2 can go for at most 0.5 points of 90.00 %",
-    ]
-    assert opened == ["0.30 (stage1) and 0.50 (stage2); 2,000 test photographs", "-"]
-    assert "comes from 1,000 training photographs" in lines[3]
-    assert lines[-1].startswith("Made on a core, `0123456789ab`; ")
-    assert sum(line.count("(analysis/") for line in lines) == 9
-    path.write_text("{}")
-    assert results.photographs_section(path) == []

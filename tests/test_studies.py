@@ -1,4 +1,4 @@
-"""docs/results.md's comparisons: table, claims and picture of made-up runs, counted by hand."""
+"""docs/results.md's comparisons: table and picture of made-up runs, counted by hand."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from keras_highway.training.recipes import RECIPES
+from training.study import difference
 from zoo.release import studies
 
 
@@ -37,37 +37,62 @@ def three_seeds(monkeypatch):
     monkeypatch.setattr(studies, "COMPARISONS", tuple(all_of_three))
 
 
-def test_claims_are_decided_once_all_runs_are_over(runs):
+def test_differences_have_an_interval(runs):
     lines = studies.sections(runs)
-    highway, exclusive, preact, zerobn, unstable = (line for line in lines if line.startswith("| ") and "**" in line)
     # 1, 1 and 1.5 points: mean 1.17, deviation 0.289; half of the interval is 4.303 * 0.289 / sqrt(3) = 0.717
-    measured = "`highway20` minus `resnet20` is 1.17 ± 0.29 points (0.45 to 1.88), n = 3"
-    assert highway.endswith(f"**holds** | {measured} |")
-    assert "**not all runs are finished** | `resnet20` minus `exclusive20`: no pair of seeds" in exclusive
-    assert "**not all runs are finished** | `resnet20` minus `preact20` is -0.50 ± 2.12 points" in preact
-    # -1, -0.5 and -1 points: -0.83 - 0.72 is below the margin, -0.83 + 0.72 above it
-    assert "cannot be decided** | `postact20_zerobn` minus `resnet20` is -0.83 ± 0.29 points (-1.55 to -0.12)" in zerobn
-    assert "**not all runs are finished**" in unstable and "1 of 1 of `postact20`" in unstable
-    assert "| highway20 | - | 3 | 0 | 1.0000 ± 0.0000 | 92.17 ± 1.26 | 1.17 ± 0.29 |" in "\n".join(lines)
+    row = "| highway20 | - | 3 | 0 | 1.0000 ± 0.0000 | 92.17 ± 1.26 | 1.17 ± 0.29 (0.45 to 1.88) |"
+    assert row in "\n".join(lines)
+    assert difference([2.0]) == "2.00"
     sizes = next(line for line in lines if line.startswith("Trainable parameters"))
     assert "`resnet20` 269,722 (1.00)" in sizes and "`preact20` 286,378 (1.06)" in sizes  # as Keras counts
     assert lines[-1].endswith("jax, float32, a core, commit `0123456789ab`. Logs: `zoo/runs/designs`.")
 
 
 @pytest.mark.slow
-def test_forms_of_the_block_are_told_once_one_beside_the_base_is_trained(runs, tmp_path):
+def test_forms_of_the_block_have_a_section_if_another_than_the_base_is_trained(runs, tmp_path):
     assert not any("Forms of `highway20`" in line for line in studies.sections(runs))
     for seed, accuracy in enumerate((0.90, 0.905, 0.925), start=1):
         write(tmp_path / "designs" / "highway20_channel" / str(seed), (0.5, accuracy))
     lines = studies.sections(runs)
     lines = lines[next(i for i, line in enumerate(lines) if "Forms of `highway20`" in line) :]
-    channel, low_rank, *_ = (line for line in lines if line.startswith("| ") and "**" in line)
-    # 0.91 - 0.90, 0.92 - 0.905 and 0.935 - 0.925: mean 1.17, deviation 0.289, as above
-    measured = "`highway20` minus `highway20_channel` is 1.17 ± 0.29 points (0.45 to 1.88), n = 3"
-    assert f"ahead of those that do not | **holds** | {measured}" in channel
-    assert "**not all runs are finished** | `highway20_low_rank` minus `highway20`: no pair of seeds" in low_rank
+    # 0.90 - 0.91, 0.905 - 0.92 and 0.925 - 0.935: mean -1.17, deviation 0.289, as above
+    assert "| -1.17 ± 0.29 (-1.88 to -0.45) |" in "\n".join(lines)
     (sizes,) = (line for line in lines if line.startswith("Trainable parameters"))
     assert "`highway20_channel` 266,748 (1.00)" in sizes and "`highway20_tied` 263,547 (0.99)" in sizes
+
+
+def test_runs_of_one_folder_belong_to_their_studies(tmp_path, three_seeds):
+    for seed in (1, 2, 3):
+        for net in ("resnet50_uie_64", "resnet50_imagenette_5"):
+            write(tmp_path / "imagenette" / net / str(seed), (0.6, 0.8))
+    for rate in studies.COMPARISONS[-1].study.rate_folders("resnet50_uie_nobn_64", tmp_path / "imagenette").values():
+        rate.mkdir(parents=True)
+        (rate / "diverged.json").write_text("{}")
+    lines = studies.sections(tmp_path)
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## [BLOG] Evidence 3 in small: Highway50 and ResNet50 on photographs, 5 epochs",
+        "## [UIE] Table 1b in small: with and without batch normalization",
+    ]
+    text = "\n".join(lines)
+    assert "| resnet50_imagenette_5 | - | 3 | 0 | 1.0000 ± 0.0000 | 80.00 ± 0.00 |  |" in text
+    assert "\n| resnet50_uie_nobn_64 | none: all diverged | 0 |" in text
+    assert "The rate of each net is the best of 0.0005, 0.0015, 0.0045 after 5 epochs" in text
+
+
+def test_losses_after_some_epochs(tmp_path):
+    logged = "epoch,train_loss,test_loss,test_accuracy\n" + "".join(f"{e},{9 / e},{8 / e},0.8\n" for e in range(1, 21))
+    write(tmp_path / "imagenette" / "highway50_imagenette_a3" / "1", (0.5, 0.8))
+    log = tmp_path / "imagenette" / "highway50_imagenette_a3" / "1" / "log.csv"
+    log.write_text(logged)
+    lines = studies.sections(tmp_path)
+    assert any("one seed: no spread and no interval, so nothing is decided." in line for line in lines)
+    rows = [line for line in lines if line.startswith("| `highway50_imagenette_a3`")]
+    assert rows == [
+        f"| `highway50_imagenette_a3` | {epoch} | {9 / epoch:.4f} | {8 / epoch:.4f} | 80.00 |" for epoch in (1, 5, 10)
+    ]
+    log.write_text("".join(logged.splitlines(keepends=True)[:8]))
+    with pytest.raises(ValueError, match="has no epoch 10"):
+        studies.sections(tmp_path)
 
 
 def test_designs_in_short(runs):
@@ -84,130 +109,6 @@ def test_runs_in_several_places_are_told_by_net_and_seed(runs):
     path.write_text(json.dumps({**json.loads(path.read_text()), "hardware": "another core"}))
     note = studies.designs_table(runs).splitlines()[-1]
     assert "jax, float32, another core, commit `0123456789ab`. Processors and commits differ" in note
-
-
-def test_training_losses_of_nets_with_and_without_normalization(tmp_path, three_seeds):
-    """The lower loss fits better; runs of one folder belong to several studies."""
-    for seed in (1, 2, 3):
-        for net, loss, accuracy in (("resnet50_uie_64", 1.0, 0.7), ("highway50_uie_64", 1.5 + seed / 50, 0.701)):
-            write(tmp_path / "imagenette" / net / str(seed), (0.5, accuracy), loss)
-        write(tmp_path / "imagenette" / "resnet50_imagenette_5" / str(seed), (0.6, 0.8))
-    lines = studies.sections(tmp_path)
-    assert [line for line in lines if line.startswith("## ")] == [
-        "## [BLOG] Evidence 3 in small: Highway50 and ResNet50 on photographs, 5 epochs",
-        "## [UIE] Table 1b in small: with and without batch normalization",
-    ]
-    fits, matches, *_ = (line for line in lines if line.startswith("| with it"))
-    # (1.52, 1.54, 1.56 - 1) / 2: mean 0.27, deviation 0.01; half of the interval is 4.303 * 0.01 / sqrt(3) = 0.0248
-    measured = "training loss of `highway50_uie_64` minus `resnet50_uie_64` is 0.2700 ± 0.0100 nats"
-    assert fits.startswith(f"| with it ResNet fits the training set better | **holds** | {measured}")
-    assert "(0.2452 to 0.2948), n = 3 |" in fits
-    assert "**holds** | `highway50_uie_64` minus `resnet50_uie_64` is 0.10 ± 0.00 points" in matches
-    without = [line for line in lines if line.startswith("| without it")]
-    assert len(without) == 5 and all("**not all runs are finished**" in line for line in without)
-    (pair,) = (line for line in lines if line.startswith("| Highway50"))
-    assert "not all runs are finished** | `highway50_imagenette_5` minus `resnet50_imagenette_5`: no pair" in pair
-    assert "| resnet50_imagenette_5 | - | 3 | 0 | 1.0000 ± 0.0000 | 80.00 ± 0.00 |  |" in "\n".join(lines)
-    assert sum("Logs: `zoo/runs/imagenette`." in line for line in lines) == 2
-    (goal,) = (line for line in lines if line.startswith("- goal"))
-    assert goal == "- goal 85.8 %, `resnet50_imagenette_5`: **missed** by 5.80 points, 3 seeds."
-    assert any("The rate of each net is the best of 0.0005, 0.0015, 0.0045 after 5 epochs" in line for line in lines)
-
-
-def test_one_seed_of_twenty_epochs_and_what_another_procedure_does_beside(tmp_path):
-    for net, accuracy in (("resnet50_imagenette", 0.9), ("highway50_imagenette", 0.92)):
-        write(tmp_path / "imagenette" / net / "1", (0.5, accuracy))
-        write(tmp_path / "imagenette" / net / "2", (0.5, 0.1))  # of a seed that the study does not have
-    logged = "epoch,train_loss,test_loss,test_accuracy\n" + "".join(f"{e},{9 / e},{8 / e},0.8\n" for e in range(1, 21))
-    write(tmp_path / "imagenette" / "highway50_imagenette_a3" / "1", (0.5, 0.8))
-    (tmp_path / "imagenette" / "highway50_imagenette_a3" / "1" / "log.csv").write_text(logged)
-    lines = studies.sections(tmp_path)
-    claim, other = (line for line in lines if line.startswith("| Highway50 matches"))
-    told = "cannot be decided** | `highway50_imagenette` minus `resnet50_imagenette` is 2.00 points, n = 1: no interval"
-    assert told in claim
-    assert "**not all runs are finished**" in other
-    assert [line for line in lines if line.startswith("- goal")] == [
-        "- goal 91.6 %, `highway50_imagenette`: **reached**, 1 seed.",
-        "- goal 91.6 %, `resnet50_imagenette`: **missed** by 1.60 points, 1 seed.",
-    ]
-    beside = "- `highway50_imagenette_a3` 80.00 %, by the recipe `highway50_imagenette`, 20 epochs: 92.00 %."
-    assert [line for line in lines if "by the recipe" in line] == [beside]
-    assert any("one seed: no spread and no interval, so nothing is decided." in line for line in lines)
-    assert sum(line.startswith("Lines: one seed. jax") for line in lines) == 2
-    rows = [line for line in lines if line.startswith("| `highway50_imagenette_a3`")]
-    assert rows == [
-        f"| `highway50_imagenette_a3` | {epoch} | {9 / epoch:.4f} | {8 / epoch:.4f} | 80.00 |" for epoch in (1, 5, 10)
-    ]
-    short = "".join(logged.splitlines(keepends=True)[:8])
-    (tmp_path / "imagenette" / "highway50_imagenette_a3" / "1" / "log.csv").write_text(short)
-    with pytest.raises(ValueError, match="highway50_imagenette_a3 has no epoch 10"):
-        studies.sections(tmp_path)
-
-
-def test_a_goal_is_missed_where_a_seed_diverged(tmp_path):
-    for net, seeds in (("resnet50_imagenette_5", (1, 2)), ("highway50_imagenette_5", (1, 2))):
-        for seed in seeds:
-            write(tmp_path / "imagenette" / net / str(seed), (0.5, 0.9))
-    (tmp_path / "imagenette" / "resnet50_imagenette_5" / "3").mkdir()
-    (tmp_path / "imagenette" / "resnet50_imagenette_5" / "3" / "diverged.json").write_text("{}")
-    lines = studies.sections(tmp_path)
-    (goal,) = (line for line in lines if line.startswith("- goal"))
-    assert goal == "- goal 85.8 %, `resnet50_imagenette_5`: **missed**: 1 of 3 diverged."  # the other is not over
-    # Everywhere by the name of the recipe of 5 epochs, not by that of 20.
-    text = "\n".join(lines)
-    assert "`highway50_imagenette_5` minus `resnet50_imagenette_5` is " in text and "_imagenette`" not in text
-    assert "![Training loss and test accuracy, epoch by epoch: highway50_imagenette_5, resnet50_imagenette_5]" in text
-
-
-def test_a_net_that_diverged_at_every_rate_has_lost(tmp_path, three_seeds):
-    for seed in (1, 2, 3):
-        write(tmp_path / "imagenette" / "highway50_uie_nobn_64" / str(seed), (0.5, 0.7))
-    for rate in studies.COMPARISONS[-1].study.rate_folders("resnet50_uie_nobn_64", tmp_path / "imagenette").values():
-        rate.mkdir(parents=True)
-        (rate / "diverged.json").write_text("{}")
-    lines = studies.sections(tmp_path)
-    trains, fits = (next(x for x in lines if x.startswith(f"| without it {w}")) for w in ("ResNet tr", "Highway fits"))
-    assert "**contradicted** | no run ended; diverged: `resnet50_uie_nobn_64` at every rate |" in trains
-    assert "**holds** | " in fits and fits.endswith("; diverged: `resnet50_uie_nobn_64` at every rate |")
-    assert any(
-        line.startswith("| resnet50_uie_nobn_64 | none: all diverged | 0 |") for line in "\n".join(lines).splitlines()
-    )
-
-
-@pytest.mark.parametrize(
-    ("accuracies", "diverged", "word"),
-    [((0.5, 0.6, 0.7), 0, "holds"), ((0.5, 0.6, 0.1), 0, "contradicted"), ((0.5, 0.6), 1, "contradicted")],
-)
-def test_whether_a_net_trains_without_normalization(accuracies, diverged, word, tmp_path, three_seeds):
-    net = tmp_path / "imagenette" / "resnet50_uie_nobn_64"
-    for seed, accuracy in enumerate(accuracies, start=1):
-        write(net / str(seed), (0.1, accuracy))
-    if diverged:
-        (net / "3").mkdir()
-        (net / "3" / "diverged.json").write_text("{}")
-    (line,) = (line for line in studies.sections(tmp_path) if line.startswith("| without it ResNet trains"))
-    assert f"| **{word}** | test accuracy " in line
-    assert line.endswith("diverged: 1 of 3 of `resnet50_uie_nobn_64` |") == bool(diverged)
-
-
-@pytest.mark.parametrize(
-    ("kind", "pairs", "gone", "word"),
-    [
-        ("ahead", [1.0, 1.2, 1.1], (0, 0), "holds"),
-        ("ahead", [-1.0, -1.2, -1.1], (0, 0), "contradicted"),
-        ("ahead", [0.1, 1.2, 0.3], (0, 0), "cannot be decided"),
-        ("ahead", [1.0], (0, 0), "cannot be decided"),
-        ("fits", [0.01, 0.012, 0.011], (0, 0), "holds"),
-        ("fits", [0.01, -0.01, 0.0], (0, 0), "cannot be decided"),
-        ("matches", [-0.1, 0.1, 0.0], (0, 0), "holds"),
-        ("matches", [-3.0, 2.5, 0.2], (0, 0), "cannot be decided"),  # noise is no proof
-        ("matches", [1.0, 1.2], (1, 0), "contradicted"),  # ahead where it lives, but a seed diverged
-        ("diverges", [0.1, 0.2, 0.1], (0, 1), "holds"),
-        ("diverges", [0.1, 0.2, 0.1], (0, 0), "contradicted"),
-    ],
-)
-def test_words(kind, pairs, gone, word):
-    assert studies._word(kind, pairs, *gone) == word
 
 
 def test_runs_of_other_lengths_are_not_averaged(runs, tmp_path):
@@ -236,12 +137,6 @@ def test_the_picture_shows_means_of_the_seeds(runs, tmp_path, monkeypatch):
 
 def test_without_runs_there_is_no_section(tmp_path):
     assert studies.sections(tmp_path) == [] and studies.draw(tmp_path, tmp_path / "pictures") == []
-
-
-def test_claims_name_networks_of_their_study():
-    for comparison in studies.COMPARISONS:
-        names = {net for claim in comparison.claims for net in (claim.first, claim.second)}
-        assert names <= set(comparison.study.nets) and all(name in RECIPES for name in names)
 
 
 def test_rates_at_an_end_of_the_grid_are_told(tmp_path):

@@ -171,11 +171,15 @@ def image_gates(test, out) -> dict:
     fewer = test[0][:1000]
     activity = analysis.gate_activity(model, fewer, batch_size=50, transform=transform)
     analysis.plot_gate_maps(activity, out / "gate_maps.png", title=f"{IMAGES}, {activity.samples} test images")
-    errors = analysis.estimation_error(model, fewer, batch_size=50, transform=transform)
-    analysis.plot_estimation_error(errors, out / "estimation_images.png", title=f"{IMAGES}, as [UIE, Figure 3]")
+    title = f"{IMAGES}, as [UIE, Figure 3]"
+    estimation = net_figures.estimate(model, transform, fewer, out / "estimation_images.png", title, 50)
     curve = analysis.lesion_curve(model, (fewer, test[1][:1000]), batch_size=50, transform=transform)
     analysis.plot_lesion_curve(curve, out / "lesions_images.png", title=f"{IMAGES}, one block lesioned (test set)")
-    return {"estimation": net_figures.estimation_numbers(errors), "lesions": net_figures.lesion_numbers(curve)}
+    return {
+        "estimation": estimation,
+        "lesions": net_figures.lesion_numbers(curve),
+        "gini": net_figures.gini_numbers(IMAGES, model, test[0]),
+    }
 
 
 def unit(test, out) -> dict:

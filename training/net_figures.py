@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_highway import analysis
@@ -16,6 +17,7 @@ from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
 
 FEW = 100  # of the test images: for these each layer's outputs are kept
+SAMPLES = 200  # test images of Gini indices
 FEWER = 2_000  # test images of what takes a pass for each order, removal or unit
 BLOCK = "stage2_block1"  # whose strongest unit is shown: it sees 20 x 20 pixels of 32 x 32
 FIRST = 200  # of the test images, among which that unit is looked for
@@ -74,10 +76,8 @@ def _rearranged(model, name, transform, test, out, suffix) -> dict[str, Any]:
 
 
 def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
-    errors = analysis.estimation_error(model, images, transform=transform)
     title = f"{name}, as [UIE, Figure 3]"
-    analysis.plot_estimation_error(errors, out / f"estimation{suffix}.png", title=title)
-    return estimation_numbers(errors)
+    return estimate(model, transform, images, out / f"estimation{suffix}.png", title)
 
 
 def strongest_unit(
@@ -109,6 +109,20 @@ def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:
         "samples": curve.samples,
         "intact_accuracy": curve.intact_accuracy,
         "accuracy": dict(zip(curve.blocks, curve.accuracy.tolist(), strict=True)),
+    }
+
+
+def estimate(model, transform, images, path: Path, title: str, batch_size: int = 100) -> dict[str, Any]:
+    """Draw the estimation errors of a network by stage, and return their numbers, also before training."""
+    errors, before = (
+        analysis.estimation_error(net, images, batch_size=batch_size, transform=transform)
+        for net in (model, untrained(model))
+    )
+    analysis.plot_estimation_error(errors, path, title=title)
+    numbers = estimation_numbers(before)
+    return {
+        stage: {**values, "untrained": {key: numbers[stage][key] for key in ("mean", "std")}}
+        for stage, values in estimation_numbers(errors).items()
     }
 
 
@@ -189,7 +203,37 @@ def draw_gates(
     path = out / f"tvdn_figure3{suffix}.png"
     analysis.plot_routing(routing, classes, path, title=f"{name}, as [TVDN, Figure 3]{of}")
     spec = VARIANTS[registry.find(name).variant]
-    return gate_numbers(spec, bias, activity, traces, routing, early or len(bias) // 2), activity
+    numbers = gate_numbers(spec, bias, activity, traces, routing, early or len(bias) // 2)
+    return {**numbers, "gini": gini_numbers(name, model, test[0])}, activity
+
+
+def untrained(model):
+    """Return a network as it is before training (seed 1)."""
+    keras.utils.set_random_seed(1)
+    return keras.models.clone_model(model)
+
+
+def gini_numbers(name: str, model, images) -> dict[str, float]:
+    """Return the Gini indices of a layer's transform gates, for one sample and of their mean over samples.
+
+    0: all gates are equally open; near 1: one of many is open [Hurley and Rickard 2009]. Means over blocks, and, of
+    the first, over samples.
+    """
+    images, numbers = registry.find(name).images.apply(images[:SAMPLES]), {"samples": SAMPLES}
+    for start, net in (("", model), ("untrained_", untrained(model))):
+        one, of_mean = [], []
+        for block in analysis.blocks(net):
+            gates = analysis.trace(net, images, [block])[block].t.reshape(len(images), -1)
+            one.append(_gini(gates).mean())
+            of_mean.append(_gini(gates.mean(0)))
+        numbers |= {f"{start}sample": float(np.mean(one)), f"{start}mean": float(np.mean(of_mean))}
+    return numbers
+
+
+def _gini(values: np.ndarray) -> np.ndarray:
+    """Return the Gini index over the last axis."""
+    ranks = np.arange(1, values.shape[-1] + 1)
+    return np.sort(values, -1) @ (2 * ranks - len(ranks) - 1) / (len(ranks) * values.sum(-1))
 
 
 def gate_numbers(

@@ -87,13 +87,13 @@ def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
 def _net(net, name, data, out) -> tuple[dict[str, Any], analysis.LesionCurve, analysis.TrimCurve]:
     model, transform, suffix = load(name), registry.find(name).images.apply, f"_imagenette_{net}"
     test, fewer = (data.x_test, data.y_test), data.x_test[:FEWER]
-    errors = analysis.estimation_error(model, fewer, batch_size=_BATCH, transform=transform)
-    analysis.plot_estimation_error(errors, out / f"estimation{suffix}.png", title=f"{name}, as [UIE, Figure 3]")
+    title = f"{name}, as [UIE, Figure 3]"
+    estimation = net_figures.estimate(model, transform, fewer, out / f"estimation{suffix}.png", title, _BATCH)
     curve = analysis.lesion_curve(model, test, batch_size=_BATCH, transform=transform)
     depths = _trimmed(model, (data.x_train, data.y_train), test, transform)
     numbers = {
         "sha256": registry.find(name).sha256,
-        "estimation": net_figures.estimation_numbers(errors),
+        "estimation": estimation,
         "unit": net_figures.strongest_unit(model, name, transform, fewer, out, suffix, BLOCK),
         "lesions": net_figures.lesion_numbers(curve),
         "trim": {

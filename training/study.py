@@ -146,7 +146,7 @@ class Study:
         """
         lines = [
             f"| recipe | rate | seeds | diverged | training loss | test accuracy, % "
-            f"| minus {self.run_name(self.base)}, points |",
+            f"| minus {self.run_name(self.base)}, points (95 % interval of the mean) |",
             "|---|---|---|---|---|---|---|",
         ]
         base = {seed: _last(self.run_folder(self.base, seed, out)) for seed in seeds}
@@ -162,12 +162,13 @@ class Study:
                 sum(has_diverged(self.run_folder(net, seed, out)) for seed in seeds),
                 spread([row["train_loss"] for row in done.values()], 4),
                 spread([100 * row["test_accuracy"] for row in done.values()], 2),
-                "" if net == self.base else spread(pairs, 2),
+                "" if net == self.base else difference(pairs),
             )
             lines.append(f"| {' | '.join(map(str, cells))} |")
         return "\n".join(lines)
 
 
+_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # 97.5 % quantile of Student's t by degrees of freedom
 _PAIR = Study(
     nets=tuple(f"{net}_imagenette" for net in imagenet.PAIR),
     base="resnet50_imagenette",
@@ -279,6 +280,17 @@ def spread(values: list[float], digits: int) -> str:
         return "-"
     more = f"{statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return plus_minus(f"{statistics.mean(values):.{digits}f}", more)
+
+
+def difference(pairs: list[float]) -> str:
+    """Return `spread` of paired differences, and the interval of their mean."""
+    return "{} ({:.2f} to {:.2f})".format(spread(pairs, 2), *interval(pairs)) if len(pairs) > 1 else spread(pairs, 2)
+
+
+def interval(pairs: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of differences (Student's t)."""
+    half = _T[len(pairs) - 1] * statistics.stdev(pairs) / len(pairs) ** 0.5
+    return statistics.mean(pairs) - half, statistics.mean(pairs) + half
 
 
 def _run_and_print(study: Study, nets, args) -> None:

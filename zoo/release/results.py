@@ -24,7 +24,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.run_folder import defaults_of, differences
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.load import trimmed
-from training.analysis_tables import CONV, NUMBERS, PHOTOGRAPHS, conv_claims_table, photographs_table
+from training.analysis_tables import CONV, NUMBERS, PHOTOGRAPHS
 from zoo.release.studies import PICTURES, RUNS, precision_of, sections, short
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,7 +168,7 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         lines += [f"| net | {columns} | hardware and commit, or estimated cost |", "|---|---|---|---|---|---|---|"]
         lines += [_line(row) for row in part]
         lines += ["", table["note"]] if "note" in table else []
-    lines += [*sections(), *photographs_section(), *conv_section(), *first_epochs_section()]
+    lines += [*sections(), *pictures_section(), *first_epochs_section()]
     return "\n".join(lines) + "\n"
 
 
@@ -245,26 +245,6 @@ CONV_PICTURES = {
 }
 
 
-def conv_section(numbers: Path = NUMBERS) -> list[str]:
-    """Return the lines: the claims, the pictures of each net, where they were made; none as long as there is no net.
-
-    Args:
-        numbers: What the figures measured.
-    """
-    table = conv_claims_table(numbers)
-    if not table:
-        return []
-    known = json.loads(numbers.read_text("utf-8"))
-    lines = ["", "## The papers' claims for the convolutional CIFAR nets", "", table, ""]
-    for part, weights in CONV.items():
-        if weights in known:
-            links = ", ".join(f"[{title}](analysis/{name}_{part}.png)" for name, title in CONV_PICTURES.items())
-            made = known[weights]["made"][part]
-            lines.append(f"- `{weights}`: {links}. Made on {made['hardware']}, `{short(made['commit'])}`.")
-    command = "python -m training.figures --data DIR --only"
-    return [*lines, "", f"`{command} {' '.join(CONV)}` makes them again."]
-
-
 PHOTOGRAPH_PICTURES = {
     "highway50": {
         "estimation_imagenette_highway50": "UIE, Figure 3",
@@ -284,22 +264,28 @@ PHOTOGRAPH_PICTURES = {
 }
 
 
-def photographs_section(numbers: Path = NUMBERS) -> list[str]:
-    """Return the lines: what both nets do, the pictures, where they were made; none before they were measured.
+def pictures_section(numbers: Path = NUMBERS) -> list[str]:
+    """Return the lines: the pictures of each analysed net, and where they were made.
 
     Args:
-        numbers: What the figures measured.
+        numbers: File of the numbers that were measured with them.
     """
-    table = photographs_table(numbers)
-    if not table:
-        return []
-    lines = ["", "## Analyses of Highway50 and ResNet50 on photographs", "", table, ""]
-    for net, pictures in PHOTOGRAPH_PICTURES.items():
-        name = net if net == "both" else f"`{net}.imagenette`"
-        lines.append(f"- {name}: {', '.join(f'[{title}](analysis/{file}.png)' for file, title in pictures.items())}.")
-    made = json.loads(numbers.read_text("utf-8"))[PHOTOGRAPHS]["made"]["imagenette"]
-    command = "python -m training.figures --data DIR --only imagenette"
-    return [*lines, "", f"Made on {made['hardware']}, `{short(made['commit'])}`; `{command}` makes them again."]
+    known = json.loads(numbers.read_text("utf-8"))
+    nets = [
+        (f"`{weights}`", {f"{name}_{part}": title for name, title in CONV_PICTURES.items()}, weights, part)
+        for part, weights in CONV.items()
+    ] + [
+        (net if net == "both" else f"`{net}.imagenette`", pictures, PHOTOGRAPHS, "imagenette")
+        for net, pictures in PHOTOGRAPH_PICTURES.items()
+    ]
+    lines = ["", "## Pictures of the convolutional nets", "", "Their numbers are in [claims](claims.md).", ""]
+    for name, pictures, weights, part in nets:
+        if weights in known:
+            links = ", ".join(f"[{title}](analysis/{file}.png)" for file, title in pictures.items())
+            made = known[weights]["made"][part]
+            lines.append(f"- {name}: {links}. Made on {made['hardware']}, `{short(made['commit'])}`.")
+    parts = " ".join((*CONV, "imagenette"))
+    return [*lines, "", f"`python -m training.figures --data DIR --only {parts}` makes them again."]
 
 
 LOGS = RUNS.with_name("published_logs.json")

@@ -373,7 +373,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "int8": int8_table,
     "remat": remat_table,
     "figure1": figure1_table,
-    "claims": analysis_tables.claims_table,
     "figure4": analysis_tables.figure4_table,
     "trim": analysis_tables.trim_table,
     "steps": steps_table,
