@@ -45,7 +45,7 @@ def page() -> str:
         f"{len(judged)} claims, in the order of the papers: {counts}. Numbers are measured here, n = 1 net unless "
         "stated. Intervals are 95 % intervals of a mean difference. A published accuracy counts as reached above its "
         "mean minus two standard deviations. Gini index: 0 if all gates of a layer are equally open, near 1 if one of "
-        f"many is. {SAMPLES} test images. Untrained: the net as its recipe starts it, seed 1.",
+        f"many is. {SAMPLES} test images. Untrained: the net as its recipe starts it now, seed 1.",
         "",
     ]
     for paper, title in PAPERS.items():
