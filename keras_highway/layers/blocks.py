@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_highway._support.fused_ops import LANES, in_lanes, narrow, on_gpu
 from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.layers.base import PATHS, GatedBlock, check_images, check_padding, freeze_sublayers, fresh, mode
 from keras_highway.layers.ungated import BatchNormalization, ChannelGate, Conv2D, GivenConv2D
 
@@ -394,8 +394,7 @@ class ConvBlock(GatedBlock):
         **kwargs: Any,
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
-        if projection not in PROJECTIONS:
-            raise ValueError(f"`projection` must be one of {PROJECTIONS}. Received: projection={projection!r}")
+        check_choice("projection", projection, PROJECTIONS)
         self.stride = checked_size(stride, "stride")
         self.post_activation = bool(post_activation)
         self.final_relu = bool(final_relu)

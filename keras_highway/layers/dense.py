@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.keras_models import Activation, Initializer, Shape
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
 from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, fresh, skip_dtype_of
@@ -188,8 +188,7 @@ class HighwayDenseStack(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._requested_skip_dtype = skip_dtype_of(skip_dtype)
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
-        if gate not in self.gates:
-            raise ValueError(f"`gate` must be one of {', '.join(map(repr, self.gates))}. Received: gate={gate!r}")
+        check_choice("gate", gate, self.gates)
         self.gate = gate
 
     def build(self, input_shape: Shape) -> None:

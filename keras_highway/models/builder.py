@@ -5,7 +5,7 @@ import operator
 import keras
 
 from keras_highway._support.keras_models import scale_losses_as
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.data.transforms import Transform
 from keras_highway.layers import Preprocessing
 from keras_highway.models import conv_net, conv_stack, dense_stack
@@ -29,8 +29,7 @@ def build(
 ) -> keras.Model:
     """Build the network of a spec with random weights; arguments and errors as in `create_model`."""
     check(spec)
-    if pooling not in POOLING:
-        raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
+    check_choice("pooling", pooling, POOLING)
     classes = checked_size(spec.classes if classes is None else classes, "classes")
     if input_shape is None and input_tensor is None and not include_top and takes_any_size(spec, include_top):
         input_shape = in_format((None, None, spec.input_shape[2]))  # as in keras.applications

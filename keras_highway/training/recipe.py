@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta
 
-from keras_highway._support.schema import coerced, parse_setting
+from keras_highway._support.schema import check_choice, coerced, parse_setting
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import TRANSFORMS
@@ -425,9 +425,7 @@ _LANGUAGE_RULES: tuple[_Rule, ...] = (
 def _check(recipe: Any, variants: Mapping[str, Any], rules: tuple[_Rule, ...]) -> None:
     """Raise a ValueError for a wrong type, range or variant, or a contradiction."""
     coerced(recipe, "")
-    if recipe.variant not in variants:
-        hint = did_you_mean(recipe.variant, variants)
-        raise ValueError(f"`variant` must be one of {', '.join(variants)}.{hint} Received: variant={recipe.variant!r}")
+    check_choice("variant", recipe.variant, variants)
     override(variants[recipe.variant], **dict(recipe.overrides))  # its errors name the net's own fields
     for names, contradict, message in rules:
         if contradict(recipe):

@@ -24,6 +24,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.keras_models import scale_losses_as
+from keras_highway._support.schema import check_choice, checked_number, refuse
 from keras_highway.analysis.trace import blocks, is_functional, walk
 from keras_highway.gating import GATINGS, Gating, get_gating
 from keras_highway.layers import Branch, GatedBlock
@@ -188,20 +189,22 @@ class _Chain:
         self.s = 1.0
 
     def _check_place(self, layer: keras.Operation, args: tuple[Any, ...]) -> None:
-        if len(args) != 1 or args[0] is not self.output or layer.name in self.seen:
-            raise ValueError(
+        known = isinstance(layer, (ConvBlock, Branch, keras.layers.Dense, *_KEEP_FACTOR))
+        refuse(
+            (
+                len(args) != 1 or args[0] is not self.output or layer.name in self.seen,
                 "highway_from_resnet follows a chain of layers, each on the output of the one before and used once, "
                 "and carries a factor along it. Build the ResNet with kh.ResNet50 or kh.create_model. "
-                f"Received: a model in which layer {layer.name!r} stands elsewhere"
-            )
-        self.seen.add(layer.name)
-        known = isinstance(layer, (ConvBlock, Branch, keras.layers.Dense, *_KEEP_FACTOR))
-        if not known and (self.s != 1.0 or not isinstance(layer, keras.layers.Layer)):
-            raise ValueError(
+                f"Received: a model in which layer {layer.name!r} stands elsewhere",
+            ),
+            (
+                not known and (self.s != 1.0 or not isinstance(layer, keras.layers.Layer)),
                 "highway_from_resnet can carry a factor through residual blocks, convolution branches, pooling, "
                 "dropout and Dense layers only: build other layers on its result. "
-                f"Received: {layer.name!r} of type {type(layer).__name__}"
-            )
+                f"Received: {layer.name!r} of type {type(layer).__name__}",
+            ),
+        )
+        self.seen.add(layer.name)
 
 
 def _copy_branch(old: Branch, new: Branch) -> None:
@@ -236,26 +239,13 @@ def _converted_name(name: str) -> str:
 
 
 def _checked_epsilon(epsilon: float) -> float:
-    try:
-        value = float(epsilon)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0.0 < value < 1.0:
-        raise ValueError(
-            "`epsilon` (where the transform gates start) must be a number above 0 and below 1, such as 0.1. "
-            f"Received: epsilon={epsilon!r}"
-        )
-    return value
+    expected = "a number above 0 and below 1, where the transform gates start, such as 0.1"
+    return checked_number(epsilon, "epsilon", expected, 0.0, 1.0)
 
 
 def _check_choices(gating: str, gate: str) -> None:
-    if not get_gating(gating).learned_gates:
-        learning = [name for name, row in GATINGS.items() if row.learned_gates]
-        raise ValueError(
-            f"`gating` must learn a gate: one of {', '.join(map(repr, learning))}. Received: gating={gating!r}"
-        )
-    if gate not in GATES:
-        raise ValueError(f"`gate` must be one of {', '.join(map(repr, GATES))}. Received: gate={gate!r}")
+    check_choice("gating", gating, [name for name, row in GATINGS.items() if row.learned_gates])
+    check_choice("gate", gate, GATES)
 
 
 def _check_model(model: keras.Model) -> None:
