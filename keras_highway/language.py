@@ -297,13 +297,7 @@ class CharLM:
         self.vocabulary = vocabulary
         self._overrides = {name: getattr(spec, name) for name in spec_overrides}  # Python's numbers, which JSON has
         self.__dict__["network"] = build_with(
-            self.variant,
-            file,
-            **vocabulary.sizes,
-            classifier_activation=None,
-            name=name,
-            dtype=dtype,
-            **spec_overrides,
+            self.variant, file, **vocabulary.sizes, classifier_activation=None, name=name, dtype=dtype, **spec_overrides
         )
 
     def __getstate__(self) -> dict[str, Any]:

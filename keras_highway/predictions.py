@@ -247,10 +247,7 @@ def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | N
 
 
 def decode_predictions(
-    predictions: Any,
-    top: int = 5,
-    weights: Weights | Sequence[str] = "imagenet",
-    classes: Sequence[str] | None = None,
+    predictions: Any, top: int = 5, weights: Weights | Sequence[str] = "imagenet", classes: Sequence[str] | None = None
 ) -> list[list[Prediction]]:
     """Name the best classes of each sample, best first.
 

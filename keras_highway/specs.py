@@ -13,12 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from msgspec import Meta
 
 from keras_highway._support.schema import coerced, refuse
-from keras_highway.gating import (
-    carry_gate_bias,
-    check_gates,
-    gate_bias_for_depth,
-    get_gating,
-)
+from keras_highway.gating import carry_gate_bias, check_gates, gate_bias_for_depth, get_gating
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 Size = Annotated[int, Meta(ge=1)]

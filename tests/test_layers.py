@@ -267,7 +267,7 @@ def test_wrong_rank(make, shape):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gating": "highway"}, "Unknown gating"),
+        ({"gating": "highway"}, "`gating` must be one of"),
         ({"gate_bias": float("nan")}, "gate_bias=nan"),
         ({"gate": "pointwise"}, "`gate` of Highway"),
         ({"gate": "low_rank"}, "gate_rank=None"),

@@ -38,7 +38,7 @@ def reworded(message: str, kinds: Any = ValueError, error: type[Exception] = Val
     try:
         yield
     except kinds as cause:
-        reason = " ".join(str(cause).split())[:300].rstrip(".") or type(cause).__name__
+        reason = " ".join(str(cause).split())[:600].rstrip(".") or type(cause).__name__
         raise error(f"{message}: {reason}.") from cause
 
 

@@ -102,10 +102,7 @@ def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], An
     """
     graph = _functional(model)
     walked = keras.models.clone_model(
-        graph,
-        input_tensors=graph.input,
-        clone_function=swap or (lambda layer: layer),
-        call_function=_in_order(visit),
+        graph, input_tensors=graph.input, clone_function=swap or (lambda layer: layer), call_function=_in_order(visit)
     )
     scale_losses_as(walked, model)
     return walked

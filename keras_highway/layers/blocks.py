@@ -307,12 +307,7 @@ class ZeroPadProjection(keras.layers.Layer):
         return _strided(input_shape, self.stride, self.filters, self.data_format)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "stride": self.stride,
-            "data_format": self.data_format,
-        }
+        return {**super().get_config(), "filters": self.filters, "stride": self.stride, "data_format": self.data_format}
 
 
 PROJECTIONS = ("A", "B")

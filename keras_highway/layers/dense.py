@@ -205,9 +205,7 @@ class HighwayDenseStack(keras.layers.Layer):
                 initializer=functools.partial(self._initial_kernels, PATHS.index(name) * self.depth),
             )
             bias = self.add_weight(
-                name=f"{name}_bias",
-                shape=(*layers, self._width),
-                initializer=keras.initializers.Constant(biases[name]),
+                name=f"{name}_bias", shape=(*layers, self._width), initializer=keras.initializers.Constant(biases[name])
             )
             setattr(self, f"{name}_kernel", kernel)
             setattr(self, f"{name}_bias", bias)

@@ -363,10 +363,7 @@ def num_features(model: keras.Model) -> int:
 
 
 def reset_classifier(
-    model: keras.Model,
-    classes: int,
-    activation: str | Callable[..., Any] | None = "softmax",
-    pooling: str = "avg",
+    model: keras.Model, classes: int, activation: str | Callable[..., Any] | None = "softmax", pooling: str = "avg"
 ) -> keras.Model:
     """Put a fresh classifier on a model's body.
 

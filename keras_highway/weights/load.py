@@ -76,7 +76,8 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
         return form_of_words(variant, {}) if isinstance(row, CharLMSpec) else row
     # Of sizes that make no network Keras raises nearly anything.
     with reworded(f"{file.path} names overrides of {variant!r} that make no network", Exception, WeightFileError):
-        refuse(("name" in stated, "unknown field 'name'"))
+        unknown = sorted(stated.keys() - ({field.name for field in dataclasses.fields(row)} - {"name"}))
+        refuse((unknown, f"unknown field {', '.join(map(repr, unknown))}"))
         if isinstance(row, CharLMSpec):
             return form_of_words(variant, stated)
         spec = override(row, **stated)

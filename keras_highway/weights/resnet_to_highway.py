@@ -46,11 +46,7 @@ _KEEP_FACTOR = (
 
 
 def highway_from_resnet(
-    model: keras.Model,
-    gating: str = "coupled",
-    epsilon: float = 0.1,
-    gate: str = "channel",
-    name: str | None = None,
+    model: keras.Model, gating: str = "coupled", epsilon: float = 0.1, gate: str = "channel", name: str | None = None
 ) -> keras.Model:
     """Turn a ResNet into a highway network that computes the same function.
 

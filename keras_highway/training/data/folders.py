@@ -107,8 +107,7 @@ class FolderSource:
         positions = np.minimum(positions, self.test_images - 1)
         data = tf.data.Dataset.from_tensor_slices((paths[positions], labels[positions]))
         data = data.map(
-            lambda path, label: (self._read(path), label, tf.zeros([2], tf.int64)),
-            num_parallel_calls=tf.data.AUTOTUNE,
+            lambda path, label: (self._read(path), label, tf.zeros([2], tf.int64)), num_parallel_calls=tf.data.AUTOTUNE
         )
         own = size // shard.count
         decoded = batches(data, CentralCrop(self._transform), own)

@@ -9,12 +9,7 @@ from keras_highway.data.vocabulary import Vocabulary
 
 PREFIX = "synthetic_"
 SYNTHETIC_CORPUS = "synthetic_ptb"
-_SHAPES = {
-    "mnist": (28, 28, 1),
-    "cifar10": (32, 32, 3),
-    "cifar100": (32, 32, 3),
-    "imagenet": (64, 64, 3),
-}
+_SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3), "imagenet": (64, 64, 3)}
 _TRAIN, _TEST, _CLASSES = 200, 50, 10
 
 
