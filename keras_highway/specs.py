@@ -61,9 +61,6 @@ class NetSpec:
     def check_start(self) -> None:
         """Raise a `ValueError` where random weights could not be trained; trained ones may be loaded."""
 
-    def check_own(self) -> None:
-        """Raise a ValueError where fields that only specs of this class have contradict each other."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConvNetSpec(NetSpec):
@@ -105,11 +102,6 @@ class ConvNetSpec(NetSpec):
                 f"zero_init=False. Received: zero_init=True, gating={self.gating!r}, final_relu={self.final_relu}",
             )
         )
-
-    def check_own(self) -> None:
-        """As every spec's."""
-        text = "`blocks` and `widths` need one number per stage."
-        refuse((len(self.blocks) != len(self.widths), f"{text} Received: {self.blocks}, {self.widths}"))
 
 
 @dataclass(frozen=True)
@@ -240,7 +232,9 @@ def check(spec: NetSpec) -> None:
         ),
     )
     check_gates(spec.gating, spec.gate, spec.gate_rank, spec.stochastic_depth)
-    spec.check_own()
+    blocks, widths = getattr(spec, "blocks", ()), getattr(spec, "widths", ())
+    text = f"`blocks` and `widths` need one number per stage. Received: blocks={blocks}, widths={widths}"
+    refuse((len(blocks) != len(widths), text))
 
 
 def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:

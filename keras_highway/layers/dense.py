@@ -90,9 +90,8 @@ class HighwayDense(GatedBlock):
         if self.gate == "channel":
             return ChannelGate(self._width, bias, name=name, dtype=self.dtype_policy)
         if self.gate == "low_rank":
-            return LowRankDense(
-                self._width, self.gate_rank, bias, self._initializer(name), name=name, dtype=self.dtype_policy
-            )
+            initializer = fresh(self.kernel_initializer, PATHS.index(name))
+            return LowRankDense(self._width, self.gate_rank, bias, initializer, name=name, dtype=self.dtype_policy)
         return self._dense(name, bias)
 
     def compute_output_shape(self, input_shape: Shape, gate_shape: Any = None) -> tuple[int | None, ...]:
@@ -112,15 +111,12 @@ class HighwayDense(GatedBlock):
         spread = fresh(self.bias_initializer, PATHS.index(name))
         return Dense(
             self._width,
-            kernel_initializer=self._initializer(name),
+            kernel_initializer=fresh(self.kernel_initializer, PATHS.index(name)),
             bias_initializer=lambda shape, dtype=None: spread(shape, dtype=dtype) + bias,
             name=name,
             dtype=self.dtype_policy,
             **kwargs,
         )
-
-    def _initializer(self, name: str):
-        return fresh(self.kernel_initializer, PATHS.index(name))
 
 
 # Layers per step of the scan. One per step spends its time in TensorFlow's loop; more make a larger graph to trace.

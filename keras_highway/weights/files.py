@@ -196,7 +196,7 @@ def _arrays(opened: h5py.File, most: int) -> dict[str, np.ndarray]:
 
 def shapes_of(arrays: Mapping[str, np.ndarray]) -> Counter[tuple[int, ...]]:
     """Return how often each shape is among the weights of a file."""
-    return Counter(array.shape for path, array in arrays.items() if _is_weight(path))
+    return Counter(array.shape for path, array in arrays.items() if "seed_generator" not in path)
 
 
 def check_overrides(overrides: Mapping[str, Any], shapes: Counter, path: Path) -> None:
@@ -227,24 +227,16 @@ def _memory(item: h5py.Dataset) -> int:
     return item.dtype.itemsize * math.prod(-(-side // chunk) * chunk for side, chunk in sides)
 
 
-def _is_weight(path: str) -> bool:
-    return "seed_generator" not in path
-
-
 def _check_values(path: str, values: np.ndarray) -> None:
     """Refuse an array that no trained weight has."""
-    if not _is_weight(path):
+    if "seed_generator" in path:
         return
+    floating = values.dtype.kind == "f" or values.dtype == ml_dtypes.bfloat16
     text = f"{path} is of dtype {values.dtype}, and weights are floating-point numbers"
-    refuse((not is_floating(values), text), error=WeightFileError)
+    refuse((not floating, text), error=WeightFileError)
     with np.errstate(over="ignore"):  # of float64, values that float32 has not
         finite = np.isfinite(values.astype(np.float32, copy=False)).all()
     refuse((not finite, f"{path} has values that are not finite"), error=WeightFileError)
-
-
-def is_floating(values: np.ndarray) -> bool:
-    """Whether an array is of a type that weights have."""
-    return values.dtype.kind == "f" or values.dtype == ml_dtypes.bfloat16
 
 
 class _Store(saving_lib.NpzIOStore):

@@ -88,10 +88,8 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
     return spec
 
 
-def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) -> dict[str, Any]:
+def own_form(variant: str, file: WeightsFile, passed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a spec that a weight file states of its own network."""
-    if file is None:
-        return {}
     form_of(file, variant)  # before anything of a size that a file states is built
     own = dict(file.info.overrides)
     sized = variant not in LM_VARIANTS or all(passed.get(name) is not None for name in SIZES)

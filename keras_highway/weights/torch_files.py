@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Required, TypedDict
 
 import keras
+import ml_dtypes
 import numpy as np
 from msgspec import Meta
 
@@ -74,7 +75,8 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
         for name, values in arrays.items():
             if name.endswith("num_batches_tracked"):
                 continue
-            refuse((not files.is_floating(values), f"{name} is of dtype {values.dtype}: save it in float32"))
+            floating = values.dtype.kind == "f" or values.dtype == ml_dtypes.bfloat16
+            refuse((not floating, f"{name} is of dtype {values.dtype}: save it in float32"))
             negative = name.endswith("running_var") and (values < 0).any()
             text = f"{name} has values that are not finite, or negative variances"
             refuse((negative or not np.isfinite(values).all(), text))
