@@ -161,7 +161,8 @@ class WordTable:
     def _computed(self, spelled: np.ndarray) -> list[np.ndarray]:
         """Vectors before and after the highway layers, and what they add to the gates of the first LSTM."""
         before, after = self._encode(spelled)
-        return [before, after, self._projected(after)]
+        kernel, bias = (keras.ops.convert_to_numpy(w) for w in (self._project.kernel, self._project.bias))
+        return [before, after, after @ kernel + bias]
 
     def _encode(self, spelled: np.ndarray) -> list[np.ndarray]:
         parts = []
@@ -171,10 +172,6 @@ class WordTable:
             rows[: len(chunk)] = chunk
             parts.append([np.asarray(v, np.float32)[: len(chunk)] for v in self._encoder.predict_on_batch(rows)])
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-    def _projected(self, vectors: np.ndarray) -> np.ndarray:
-        kernel, bias = (keras.ops.convert_to_numpy(w) for w in (self._project.kernel, self._project.bias))
-        return vectors @ kernel + bias
 
 
 State = list[np.ndarray]

@@ -124,7 +124,9 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
 def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
     """Refuse images of another shape where a layer flattens them: behind it, each weight is of one pixel."""
     flattened = _flattened(model)
-    if flattened is None or _images(model) == in_format(row.input_shape):
+    prepared = next((layer for layer in model.layers if isinstance(layer, Preprocessing)), None)
+    images = model.inputs[0] if prepared is None else output_in(model, prepared)
+    if flattened is None or tuple(images.shape[1:]) == in_format(row.input_shape):
         return
     dense = isinstance(row, DenseStackSpec)  # which flattens the images themselves
     theirs = in_format(row.input_shape) if dense else _flattened(build(row, classes=file.classes, dtype="float32"))
@@ -135,12 +137,6 @@ def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
 def _refuse_misfit(misfit: bool, variant: str, reason: str) -> None:
     text = f"Trained weights of {variant!r} do not fit the requested model: {reason}, or pass weights=None."
     refuse((misfit, text))
-
-
-def _images(model: keras.Model) -> tuple[int | None, ...]:
-    """Return the shape of the images that the network itself gets, behind a layer that prepares them."""
-    prepared = next((layer for layer in model.layers if isinstance(layer, Preprocessing)), None)
-    return tuple((model.inputs[0] if prepared is None else output_in(model, prepared)).shape[1:])
 
 
 def _flattened(model: keras.Model) -> tuple[int | None, ...] | None:
@@ -166,9 +162,11 @@ def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
 
 def without_removed(model: keras.Model, file: WeightsFile) -> keras.Model:
     """Return a model without the blocks that a file names as left out; the model itself where it names none."""
+    if not file.info.removed:
+        return model
     text = f"{file.path} names blocks that were left out of {model.name!r}"
     with reworded(text, Exception, WeightFileError):  # the names are the file's, and any text
-        return trimmed(model, file.info.removed)
+        return without(model, file.info.removed)
 
 
 def load_exactly(model: keras.Model, file: WeightsFile) -> None:

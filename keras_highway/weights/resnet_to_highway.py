@@ -103,14 +103,17 @@ def highway_from_resnet(
     >>> resnet = kh.ResNet50(weights="imagenet")
     >>> highway = kh.highway_from_resnet(resnet, epsilon=0.1)
     """
-    epsilon = _checked_epsilon(epsilon)
-    _check_choices(gating, gate)
+    expected = "a number above 0 and below 1, where the transform gates start, such as 0.1"
+    epsilon = checked_number(epsilon, "epsilon", expected, 0.0, 1.0)
+    check_choice("gating", gating, [name for name, row in GATINGS.items() if row.learned_gates])
+    check_choice("gate", gate, GATES)
     _check_model(model)
     model = without_updates(model)
     chain = _Chain(model.inputs[0], get_gating(gating), epsilon, gate)
     converted = walk(model, chain.follow)
     chain.check_end()
-    highway = keras.Model(converted.inputs[0], converted.outputs[0], name=name or _converted_name(model.name))
+    start = model.name.replace("resnet", "highway", 1) if model.name.startswith("resnet") else "highway"
+    highway = keras.Model(converted.inputs[0], converted.outputs[0], name=name or f"{start}_from_{model.name}")
     scale_losses_as(highway, model)
     if info := info_of(model):
         note_info(highway, info.derived(overrides={**info.overrides, "gating": gating, "gate": gate}))
@@ -227,21 +230,6 @@ def _output_parameters(branch: Branch) -> tuple[Any, Any]:
 def _multiply(factor: float, *variables: keras.Variable) -> None:
     for variable in variables:
         variable.assign(factor * np.asarray(ops.convert_to_numpy(variable), "float64"))
-
-
-def _converted_name(name: str) -> str:
-    start = name.replace("resnet", "highway", 1) if name.startswith("resnet") else "highway"
-    return f"{start}_from_{name}"
-
-
-def _checked_epsilon(epsilon: float) -> float:
-    expected = "a number above 0 and below 1, where the transform gates start, such as 0.1"
-    return checked_number(epsilon, "epsilon", expected, 0.0, 1.0)
-
-
-def _check_choices(gating: str, gate: str) -> None:
-    check_choice("gating", gating, [name for name, row in GATINGS.items() if row.learned_gates])
-    check_choice("gate", gate, GATES)
 
 
 def _check_model(model: keras.Model) -> None:
