@@ -60,10 +60,8 @@ class Strategy:
             refuse((self.replicas > 1, f"A language model trains on one device: use --strategy none. {text}"))
             return
         block = recipe.mixed_samples
-        blocks = f" of blocks of {block} samples that are mixed" if recipe.mixes else ""
-        text = (
-            f"The batch must divide evenly: {self.replicas} replicas of {recipe.micro_batches} micro-batches{blocks}. "
-        )
+        of = f" of blocks of {block} samples that are mixed" if recipe.mixes else ""
+        text = f"The batch must divide evenly: {self.replicas} replicas of {recipe.micro_batches} micro-batches{of}."
         uneven = recipe.batch_size % (self.replicas * recipe.micro_batches * block)
         refuse((uneven, f"{text} Received: batch_size={recipe.batch_size}"))
 
