@@ -93,7 +93,7 @@ def test_arguments_by_hand():
 def test_policies_that_are_refused(policy):
     with pytest.raises(ValueError, match=f"`rand_augment` must be .*'{policy}'"):
         parse_policy(policy)
-    with pytest.raises(ValueError, match="`interpolation` must be one of bilinear, bicubic, random"):
+    with pytest.raises(ValueError, match="`interpolation` must be one of"):
         RandAugment("m7-mstd0.5-inc1", interpolation="nearest")
 
 

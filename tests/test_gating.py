@@ -139,7 +139,7 @@ def test_symbolic_tensors_with_unknown_sizes():
 
 @pytest.mark.parametrize("name", ["Coupled", None])
 def test_unknown_gating(name):
-    with pytest.raises(ValueError, match="Expected one of 'plain'") as error:
+    with pytest.raises(ValueError, match="must be one of 'plain'") as error:
         get_gating(name)
     assert f"Received: gating={name!r}" in str(error.value)
 

@@ -208,7 +208,7 @@ def test_a_network_of_ours_with_other_code_in_it_is_refused(tmp_path, canary, at
         for name, content in {**parts, "config.json": json.dumps(config)}.items():
             file.writestr(name, content)
     for door in (kh.load, kh.describe_weights):
-        with pytest.raises(WeightFileError, match=r"net\.keras names .*takes only classes of Keras"):
+        with pytest.raises(WeightFileError, match=r"net\.keras cannot be loaded .*: it names .*only classes of Keras"):
             door(path)
 
 

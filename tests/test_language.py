@@ -72,7 +72,7 @@ def test_vectors_depend_on_the_spelling_alone(model):
     np.testing.assert_allclose(vectors, to_numpy(inner(WORDS.spell(["cat", "kitten", "cat", "<unk>"]))), atol=1e-6)
     before = keras.Model(model.network.inputs[0], model.network.get_layer("char_cnn").output)
     np.testing.assert_allclose(model.encode(["cat"], "before"), to_numpy(before(WORDS.spell(["cat"]))), atol=1e-6)
-    with pytest.raises(ValueError, match="'before' or 'after'"):
+    with pytest.raises(ValueError, match="one of 'before', 'after'"):
         model.encode("cat", "between")
 
 

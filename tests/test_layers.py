@@ -234,7 +234,7 @@ def test_wrong_rank(make, shape):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gating": "highway"}, "Unknown gating"),
+        ({"gating": "highway"}, "`gating` must be one of"),
         ({"gate_bias": float("nan")}, "gate_bias=nan"),
         ({"gate": "low_rank"}, "gate_rank=None"),
         ({"gate_rank": 2}, "gate='same', gate_rank=2"),

@@ -129,7 +129,7 @@ def test_unknown_recipes_name_the_near_ones(capsys):
     with pytest.raises(SystemExit) as error:
         main(["mnist10_w61"])
     assert error.value.code == 2 and "Did you mean 'mnist10_w16'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="Unknown recipe"):
+    with pytest.raises(ValueError, match="`recipe` must be one of"):
         choose("highway", [], small=True)
 
 

@@ -112,7 +112,7 @@ def test_pooled_features(pool, reduce):
     expected, actual = maps.model(X), vectors.model(X)
     for stage, values in actual.items():
         np.testing.assert_allclose(np.asarray(values), reduce(np.asarray(expected[stage]), axis=(1, 2)), atol=1e-5)
-    with pytest.raises(ValueError, match="`pool` must be None, 'avg' or 'max'"):
+    with pytest.raises(ValueError, match="`pool` must be one of None, 'avg', 'max'"):
         kh.features(model, pool="mean")
 
 
