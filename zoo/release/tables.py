@@ -93,7 +93,7 @@ def chosen_table() -> str:
     """Return the ten weights that the README recommends, with their sizes."""
     sizes, measured = {row["name"]: row for row in list_weights(details=True)}, all_results()
     lines = [
-        "| weights | trained on | input | parameters | file | test result | in wheel |",
+        "| weights | trained on | input | parameters | file | test accuracy or perplexity | in wheel |",
         "|---|---|---|---|---|---|---|",
     ]
     for name in _CHOSEN:
@@ -115,7 +115,7 @@ def _trained_on(measured) -> str:
 
 def variants_table() -> str:
     """Return the variants whose published architecture is known in full, and the count that its source prints."""
-    lines = ["| variant | gating | trainable parameters | as printed | source |", "|---|---|---|---|---|"]
+    lines = ["| variant | gating | trainable parameters | published | source |", "|---|---|---|---|---|"]
     for spec in VARIANTS.values():
         if spec.published_parameters:
             lines.append(
@@ -124,8 +124,8 @@ def variants_table() -> str:
             )
     exact = [s.name for s in VARIANTS.values() if s.printed_parameters == f"{s.published_parameters or 0:,}"]
     note = (
-        f"Printed to the last digit: {', '.join(f'`{name}`' for name in exact)}, in the authors' log. The other counts "
-        "are derived from the published architecture; rounded or cut off, they are those printed."
+        f"The authors' log has the exact count of {', '.join(f'`{name}`' for name in exact)}. The other counts follow "
+        "from the published architecture and agree with the published ones up to rounding or truncation."
     )
     return "\n".join([*lines, "", note])
 
@@ -133,8 +133,8 @@ def variants_table() -> str:
 def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
     """Run of some steps on a CPU, which show that a recipe works and are not results."""
     lines = [
-        "| recipe | steps | training loss, first to last epoch | images/s | images | products in |",
-        "|---|---|---|---|---|---|",
+        "| recipe | steps | epochs | training loss, first to last epoch | images/s | images | computed in |",
+        "|---|---|---|---|---|---|---|",
     ]
     hardware = set()
     for path in sorted(folder.glob("*/recipe.json")):
@@ -145,10 +145,10 @@ def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
         environment = json.loads(path.with_name("environment.json").read_text("utf-8"))
         hardware.add(f"{environment['backend']}, {environment['hardware']}")
         lines.append(
-            f"| `{recipe['name']}` | {rows[-1]['step']:.0f} | {losses[0]:.3f} to {losses[-1]:.3f} in {len(rows)} "
+            f"| `{recipe['name']}` | {rows[-1]['step']:.0f} | {len(rows)} | {losses[0]:.3f} to {losses[-1]:.3f} "
             f"| {speed:.0f} | {recipe['train_images']:,} | {recipe['precision'].removeprefix('mixed_')} |"
         )
-    return "\n".join([*lines, "", f"On one busy core of: {'; '.join(sorted(hardware))}. n = 1."])
+    return "\n".join([*lines, "", f"n = 1 run each, on one core of a shared machine: {'; '.join(sorted(hardware))}."])
 
 
 def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.json") -> str:
