@@ -131,7 +131,7 @@ def test_epochs_divide_and_go_on_with_the_same_images():
 
 
 def test_rand_augment_of_images_in_memory_is_refused():
-    with pytest.raises(ValueError, match=r"`rand_augment` needs images in files.*'cifar10'"):
+    with pytest.raises(ValueError, match=r"`rand_augment` needs images read from files.*'cifar10'"):
         changed(RECIPES["resnet110"], rand_augment=RSB.rand_augment)
 
 

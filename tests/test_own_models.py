@@ -291,8 +291,8 @@ def saved(trained, tmp_path_factory):
             "does not hold weights",
         ),
         ({"overrides": {**SMALL, "colour": 1}}, "unknown field"),
-        ({"overrides": {**SMALL, "input_shape": ["a", 1, 3]}}, "make no network"),
-        ({"overrides": {**SMALL, "stages": [{"row": 1}]}}, "make no network"),
+        ({"overrides": {**SMALL, "input_shape": ["a", 1, 3]}}, "invalid overrides"),
+        ({"overrides": {**SMALL, "stages": [{"row": 1}]}}, "invalid overrides"),
         ({"removed": ["stage9_block9"]}, "stage9_block9"),
     ],
 )

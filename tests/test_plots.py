@@ -252,8 +252,8 @@ def test_results_of_other_nets_are_refused(dense):
     some = analysis.gate_activity(model, x, blocks="stage1_block3")
     for message, call in {
         "convolutional": lambda: analysis.plot_gate_maps(activity),
-        "something to draw": lambda: analysis.plot_lesion_curve({}),
-        "Received: {}": lambda: analysis.plot_estimation_error({}),
+        "nothing to draw": lambda: analysis.plot_lesion_curve({}),
+        "an empty dict": lambda: analysis.plot_estimation_error({}),
         "same blocks": lambda: analysis.plot_gate_summary(analysis.gate_bias(model), some, trace(model, x)),
     }.items():
         with pytest.raises(ValueError, match=message):

@@ -192,11 +192,11 @@ def test_layers():
 def test_what_is_refused():
     block = BasicBlock(4, shared_transform=True, name="lonely")
     x = array(2, 5, 5, 4)
-    with pytest.raises(ValueError, match="'lonely' takes kernels"):
+    with pytest.raises(ValueError, match="'lonely' as block"):
         block(x)
     with pytest.raises(ValueError, match=r"of shapes \[\(3, 3, 4, 4\), \(3, 3, 4, 4\)\].*\[\(3, 3, 4, 4\)\]"):
         block(x, kernels=[ops.zeros((3, 3, 4, 4))])
     with pytest.raises(ValueError, match="shared_transform=True, batch_norm=False"):
         BasicBlock(4, shared_transform=True, batch_norm=False)
-    with pytest.raises(ValueError, match="`filters` and `kernel_sizes` need one number per convolution"):
+    with pytest.raises(ValueError, match="`filters` and `kernel_sizes` must have equal length"):
         SharedKernels((4, 8), (3,))

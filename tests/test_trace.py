@@ -211,7 +211,7 @@ def test_a_tracer_follows_the_weights_and_leaves_the_model_alone():
         ((28, 28, 1), "batch axis"),
         ((2, 32, 32, 3), "None, 28, 28, 1"),
         ((2, 27, 28), "None, 28, 28, 1"),
-        ((0, 28, 28, 1), "at least one sample"),
+        ((0, 28, 28, 1), "non-empty batch"),
     ],
 )
 def test_data_of_the_wrong_shape(shape, message):

@@ -42,21 +42,21 @@ class Recipe:
         data: The data set: `"mnist"`, `"cifar10"`, `"cifar100"`, one of
             `"imagenet"`, `"imagenette"`, `"imagewoof"`,
             `"tiny_imagenet"` (any folder of classes),
-            `"tfds:NAME"`, or `"synthetic_mnist"` and so on, made up for tests.
+            `"tfds:NAME"`, or synthetic data for tests (`"synthetic_mnist"`).
         transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
-        train_images: Number of images to train on, `None` for all: of images in
-            memory the first ones, of files the same share of every class.
+        train_images: Number of images to train on, `None` for all. These are the
+            first images in memory, or the same share of every class of files.
         test_images: The same for the test set.
         holdout_images: Number of training images to hold out and test on, to
-            choose settings. They are the same for every seed: the last ones of
-            MNIST, CIFAR and TensorFlow Datasets; of a folder the last ones of
-            a fixed shuffle, the same share of every class (`split_off`).
-            `train_images` then limits the rest, `test_images` the held-out
-            images. `None` to train on all and test on the test set.
-        train_size: Height and width of training images that are decoded on
-            the way (a folder, TensorFlow Datasets). `None` for the size of
-            test images, set by the transform. If the two differ, the network
-            is built for images of any size.
+            choose settings. `None` to train on all and use the test set. The
+            split does not depend on the seed: the last images of MNIST, CIFAR
+            and TensorFlow Datasets, or the same share of every class of a
+            folder (`split_off`). `train_images` limits the remaining images,
+            `test_images` the held-out ones.
+        train_size: Height and width of training images that are read from
+            files (a folder, TensorFlow Datasets). `None` for the test size,
+            which the transform sets. If the two differ, the network takes
+            images of any size.
         train_sizes: Pairs (share of the epochs, height and width): training
             images have this size until that share of the epochs, e.g.
             `((0.4, 16), (0.7, 24))`. Images in memory are resized by area
@@ -64,65 +64,68 @@ class Recipe:
         crop_padding: Training images are shifted by up to this many pixels per
             side (a random crop of the padded image).
         crop_scale: Smallest share of the area that a random resized crop
-            keeps, for images that are decoded on the way. Half of these are
-            always mirrored.
-        flip: Mirror half of the training images, for images in memory.
+            keeps, for images read from files. These are always mirrored with
+            probability 1/2.
+        flip: Mirror training images in memory with probability 1/2.
         alternating_flip: With `flip`, an image is mirrored in every second
             epoch [Jordan 2024, arXiv 2404.00498, 3.6] instead of at random.
-        epochs: Passes over the training set. Each leaves out a different
-            remainder of less than a batch.
+        epochs: Passes over the training set. Each drops the last partial batch,
+            with different images.
         batch_size: Global batch size.
-        micro_batches: A batch is computed in this many parts, its gradients
-            summed (gradient accumulation); batch normalization sees the parts.
+        micro_batches: Number of parts of a batch for gradient accumulation.
+            Batch normalization uses the statistics of a part.
         optimizer: `"sgd"` (`CaffeSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`),
             `"muon"` (`ConvMuon`).
         learning_rate: Initial rate.
         schedule: `"constant"`, `"step"` (divided by 10 at each of
             `milestones`), `"exponential"` (multiplied by `decay` each epoch),
-            `"cosine"` (to `final_rate`), `"epoch_cosine"` (the same once an
-            epoch, as timm's `CosineLRScheduler`), `"one_cycle"` (to
-            `final_rate` along a straight line [Smith 2018]).
+            `"cosine"` (to `final_rate`), `"epoch_cosine"` (the same, changed
+            once per epoch, as timm's `CosineLRScheduler`), `"one_cycle"` (to
+            `final_rate` linearly [Smith 2018]).
         milestones: Shares of the run, for `"step"`.
         decay: Factor, for `"exponential"`.
         final_rate: The last rate of `"cosine"` and `"one_cycle"`.
-        warmup_epochs: Epochs at `warmup_rate` (`"step"`), or rising from it
-            to `learning_rate` (the cosines, `"one_cycle"`).
-        warmup_rate: See there; of `"step"` it must be above 0.
+        warmup_epochs: Epochs at `warmup_rate` (`"step"`), or with a rate that
+            rises from it to `learning_rate` (the cosines, `"one_cycle"`).
+        warmup_rate: Rate of the warm-up; must be above 0 with `"step"`.
         momentum: Momentum of SGD and Muon.
-        nesterov: Whether it is Nesterov's.
-        beta_2: AdamW: decay of the mean of squared gradients. Runs of few
-            steps may need less than the default, which forgets one in 1,000.
-        weight_decay: Decay of kernels (with Muon only of its own): for SGD
-            an L2 penalty `weight_decay / 2 * |w|^2`, for AdamW and Muon
-            decoupled, for LAMB inside the trust ratio.
-        decay_vectors: Weight decay on biases and normalization, too.
-        bias_multiplier: SGD: factor on the learning rate of all but kernels.
+        nesterov: Whether to use Nesterov momentum.
+        beta_2: AdamW: decay of the mean of squared gradients. Short runs may
+            need a smaller value.
+        weight_decay: Weight decay of kernels: for SGD an L2 penalty
+            `weight_decay / 2 * |w|^2`, for AdamW and Muon decoupled, for LAMB
+            inside the trust ratio. Muon decays only the kernels that it updates.
+        decay_vectors: Whether weight decay also applies to biases and
+            normalization.
+        bias_multiplier: SGD: factor on the learning rate of all weights except
+            kernels.
         decay_multipliers: SGD: pairs (shell pattern of variable paths, factor
             on their weight decay).
-        clip_norm: Largest norm of the gradient over all parameters, after
-            its sum over replicas, or `None`.
+        clip_norm: Global norm to which gradients are clipped, after the sum
+            over replicas, or `None`.
         loss: `"crossentropy"`, or `"bce"` (one sigmoid per class).
         label_smoothing: Share of the target spread over all classes.
         target_threshold: `"bce"`: targets above it count as 1, or `None`.
-        ema: Decay of a moving average of weights and batch statistics, which is
-            tested and saved instead of them, or `None`.
-        precision: Dtype policy; the skip stream stays float32.
+        ema: Decay of a moving average of weights and batch statistics, or
+            `None`. The averages are tested and saved.
+        precision: Dtype policy; the skip connection stays float32.
         rand_augment: RandAugment's policy for images in files, e.g.
             `"m7-mstd0.5-inc1"`, or `""`.
         mixup: Alpha of Mixup, or 0.
-        cutmix: Alpha of CutMix, or 0; with both a batch has either.
-        repeated_augmentation: Copies of an image in an epoch, which then has
-            fewer different images.
+        cutmix: Alpha of CutMix, or 0. With Mixup and CutMix, each batch uses
+            one of them.
+        repeated_augmentation: Copies of an image in an epoch. The number of
+            images per epoch does not change, so fewer are different.
         dropout_from: Share of the epochs after which dropout is active; 0 is
             always, 1 is never.
-        whiten_stem: The stem starts with filters that whiten the patches of
-            the training images [Jordan 2024, 3.1]; it is trained like any
-            other layer.
-        init: Weights to start from, as in `keras_highway.load`, or `""`. For
-            another number of classes the head is new.
-        freeze: Freeze everything up to and including this stage (`"stage3"`),
-            block or layer, see `keras_highway.freeze`; `"body"` is everything
-            but the head, `""` nothing.
+        whiten_stem: Whether the stem starts with filters that whiten the
+            patches of the training images [Jordan 2024, 3.1]. They are
+            trained.
+        init: Weights to start from, as in `keras_highway.load`, or `""`. If the
+            number of classes differs, the head is new.
+        freeze: Last frozen stage (`"stage3"`), block or layer, see
+            `keras_highway.freeze`; `"body"` freezes everything except the head,
+            `""` nothing.
         seed: Seed of initialization, order, augmentation and dropout.
         source: Publication of the recipe, and differences from it.
     """
@@ -192,12 +195,12 @@ class Recipe:
 
     @property
     def decoded(self) -> bool:
-        """Whether images are decoded on the way, not kept in memory."""
+        """Whether images are read from files during training, not kept in memory."""
         return self.data.split(":")[0] in DECODED
 
     @property
     def other_shape(self) -> tuple[int | None, ...]:
-        """The input shape among the overrides, if images are decoded to another size; else `()`."""
+        """The overridden input shape, if images from files have another size; else `()`."""
         shape = dict(self.overrides).get("input_shape") or ()
         size = TRANSFORMS[self.transform].size if self.decoded and self.transform in TRANSFORMS else ()
         return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
@@ -215,7 +218,7 @@ class Recipe:
         return test_size if self.train_size is None else (self.train_size, self.train_size)
 
     def equivalents(self, test_size: tuple[int, int], epochs: int) -> float:
-        """Return the cost of the first `epochs` in epochs at the test images' size, by their pixels."""
+        """Return the cost of the first `epochs` in epochs at the test size, by number of pixels."""
         sizes = [self.training_size(test_size, epoch) for epoch in range(epochs)]
         return sum(height * width for height, width in sizes) / (test_size[0] * test_size[1])
 
@@ -243,8 +246,8 @@ class Recipe:
     def partner_distance(self) -> int:
         """Distance of the two samples of a mixed pair in a micro-batch.
 
-        With repeated augmentation the copies of an image follow one another. The
-        distance is the smallest power of two with which no copies meet.
+        With repeated augmentation, the copies of an image are adjacent. The
+        distance is the smallest power of two that mixes no two copies.
         """
         distance = 1
         while distance * self.micro_batches < self.repeated_augmentation:
@@ -253,7 +256,7 @@ class Recipe:
 
     @property
     def mixed_samples(self) -> int:
-        """Length of a block of samples in a micro-batch that are mixed among themselves; 1 without mixing."""
+        """Number of consecutive samples that are mixed with each other; 1 without mixing."""
         return 2 * self.partner_distance if self.mixes else 1
 
 
@@ -267,20 +270,20 @@ class LanguageRecipe:
         overrides: Spec fields that differ from the variant's, as pairs.
         weights: Name of the trained weights in the zoo.
         data: The corpus: `"ptb"`, any folder that `load_corpus` reads, or
-            `"synthetic_ptb"`, made up for tests.
+            `"synthetic_ptb"`, synthetic text for tests.
         train_tokens: Number of tokens to train on, the first ones; `None` for
             all.
         test_tokens: The same for the validation and the test split.
         epochs: Passes over the training split.
-        steps: Tokens of a stream in a batch, over which gradients flow back.
+        steps: Tokens per stream in a batch; the length of truncated
+            backpropagation.
         learning_rate: Initial rate of SGD on the loss summed over `steps`.
         decay: Factor of the rate after an epoch, from the third, in which the
             validation perplexity fell by less than `plateau_delta`.
-        plateau_delta: See there; in units of perplexity. If negative, the
-            perplexity must rise by more.
-        clip_norm: Largest norm of the gradient over all parameters, or `None`.
-        precision: Dtype policy. Gates, state, loss and everything that is
-            reported stay float32.
+        plateau_delta: Smallest fall of the perplexity that keeps the rate.
+            Negative: the rate falls only if the perplexity rises by more.
+        clip_norm: Global norm to which gradients are clipped, or `None`.
+        precision: Dtype policy. Gates, state, loss and metrics stay float32.
         seed: Seed of initialization and dropout.
         source: Publication of the recipe, and differences from it.
     """
@@ -339,12 +342,12 @@ _RULES: tuple[_Rule, ...] = (
     (
         ("milestones", "schedule"),
         lambda r: not _rises(r.milestones) or (r.schedule == "step" and not r.milestones),
-        "`milestones` must rise between 0 and 1; schedule='step' needs one at least.",
+        "`milestones` must rise between 0 and 1. schedule='step' needs at least one.",
     ),
     (
         ("train_sizes",),
         lambda r: not _rises(share for share, _ in r.train_sizes),
-        "`train_sizes` must be pairs of a share of the epochs, rising between 0 and 1, and a size in pixels.",
+        "`train_sizes` must be pairs (share of the epochs, size in pixels), with shares rising between 0 and 1.",
     ),
     (
         ("transform", "data"),
@@ -369,7 +372,7 @@ _RULES: tuple[_Rule, ...] = (
     (  # smoothing s of K classes compares a mixed image's shares with (threshold - s / K) / (1 - s)
         ("label_smoothing", "target_threshold"),
         lambda r: r.loss == "bce" and r.target_threshold is not None and r.label_smoothing and not r.mixes,
-        "`target_threshold` undoes `label_smoothing`: set one of them, or mix images.",
+        "`target_threshold` undoes `label_smoothing`: set only one of them, or use `mixup` or `cutmix`.",
     ),
     (("freeze", "init"), lambda r: r.freeze and not r.init, "`freeze` needs weights to start from: set `init`."),
     (
@@ -380,7 +383,7 @@ _RULES: tuple[_Rule, ...] = (
     (
         ("optimizer", "bias_multiplier", "decay_multipliers"),
         lambda r: r.optimizer != "sgd" and (r.decay_multipliers or r.bias_multiplier != 1),
-        "Rate and decay multipliers need SGD: adaptive optimizers cancel them.",
+        "`bias_multiplier` and `decay_multipliers` need optimizer='sgd'.",
     ),
     (
         ("beta_2", "optimizer"),
@@ -400,16 +403,16 @@ _RULES: tuple[_Rule, ...] = (
     (
         ("overrides", "transform"),
         lambda r: r.other_shape,
-        "net.input_shape must be the size of the images that `transform` makes: leave it out.",
+        "net.input_shape must equal the image size of `transform`: leave it out.",
     ),
     (
         ("rand_augment", "data"),
         lambda r: r.rand_augment and not r.decoded and not r.data.startswith("synthetic_"),
-        "`rand_augment` needs images in files: a folder, or 'tfds:...'.",
+        "`rand_augment` needs images read from files: a folder, or 'tfds:...'.",
     ),
     _no_effect("crop_scale", False, "in memory, which are shifted"),
     *(
-        _no_effect(name, True, "decoded on the way, which are cropped and mirrored")
+        _no_effect(name, True, "read from files, which are cropped and mirrored")
         for name in ("crop_padding", "flip", "alternating_flip", "whiten_stem")
     ),
 )
@@ -469,7 +472,7 @@ def with_settings(recipe: RecipeT, settings: list[str]) -> RecipeT:
 # Settings that `--set` refuses.
 NEVER_SET = {
     "net.classes": "The number of classes follows from the data: from its folders, or its vocabulary.",
-    "net.name": "A network has its variant's name, by which its weights are loaded.",
+    "net.name": "The name of a network is always its variant's name.",
 }
 # Fields, and the values of other fields that use them.
 _USED_WITH = {
@@ -485,7 +488,7 @@ _USED_WITH = {
 
 
 def _check_used(recipe: Recipe, names: Iterable[str]) -> None:
-    """Raise a ValueError if a setting that was given has no effect."""
+    """Raise a ValueError if a passed setting has no effect."""
     default = {field.name: field.default for field in dataclasses.fields(recipe)}
     for name in names:
         field, values = _USED_WITH.get(name, ("", ()))
@@ -495,7 +498,7 @@ def _check_used(recipe: Recipe, names: Iterable[str]) -> None:
         if unused and getattr(recipe, name) != default[name]:
             needed = " or ".join(f"{field}={value!r}" for value in values)
             raise ValueError(
-                f"`{name}` needs {needed}: leave it out, or set that as well. "
+                f"`{name}` needs {needed}: leave `{name}` out, or set {field}, too. "
                 f"Received: {name}={getattr(recipe, name)!r}, {field}={getattr(recipe, field)!r}"
             )
 
