@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -32,12 +33,14 @@ from keras_highway._support.terminal import (
     visible_lines,
 )
 from keras_highway.analysis.scores import measure_photographs
-from keras_highway.data import load_dataset
+from keras_highway.data import load_dataset, load_image
 from keras_highway.data.photographs import folder_test_set, read_real_labels
+from keras_highway.data.ptb import read_text
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.report import numbers_path
 from keras_highway.training import checkpoint, shards, train
+from keras_highway.training.data.shards import Shards
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.run_folder import RunFolder
 from keras_highway.weights import registry
@@ -338,10 +341,32 @@ def test_logs(tmp_path, content):
     assert LOGS[content] in refused(folder.rows, folder.log)
 
 
-def test_a_log_of_any_size(tmp_path):
-    with (tmp_path / "log.csv").open("wb") as file:
-        file.truncate(2**40)  # a sparse terabyte
-    assert "is larger than" in refused(lambda: read_log(tmp_path / "log.csv"), "log.csv")
+def sparse(path):
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+SPECIAL = {"a pipe": os.mkfifo, "a device": lambda path: path.symlink_to("/dev/zero"), "a sparse terabyte": sparse}
+READERS = {
+    "a.weights.h5": resolve,
+    "a.safetensors": resolve,
+    "a.keras": resolve,
+    "a.jpg": lambda path: load_image(path, TRANSFORMS["mnist"]),
+    "a.txt": read_text,
+    "log.csv": read_log,
+    "weights.json": read_row,
+    "recipe.json": lambda path: RunFolder(path.parent, RECIPE, STRATEGY),
+    "real.json": read_real_labels,
+    "checkpoint.npz": checkpoint.epochs_of,
+    "train.npz": lambda path: Shards(path.parent, "train", 2),
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("name", READERS)
+def test_pipes_devices_and_huge_files_are_not_read(tmp_path, name, kind):
+    SPECIAL[kind](tmp_path / name)
+    refused(lambda: READERS[name](tmp_path / name), name)
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, DEEP, "3", '"a"', "[]", "null", ""], ids=lambda text: text[:12])

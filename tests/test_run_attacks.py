@@ -160,7 +160,7 @@ def test_a_weight_file_that_may_not_be_read(run, monkeypatch, capsys):
     def refuse(path, most):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(weights_file, "read_regular", refuse)
+    monkeypatch.setattr(weights_file, "read_bounded", refuse)
     path = run / "model.weights.h5"
     with pytest.raises(WeightFileError, match=r"model\.weights\.h5 may not be read: make it readable for you"):
         weights_file.read(path)

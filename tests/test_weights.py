@@ -1,7 +1,6 @@
 """Weight files: whole and of the right variant, or a clear error; rows and their files."""
 
 import json
-import os
 import runpy
 import shutil
 import sys
@@ -16,7 +15,6 @@ import pytest
 from hostile import refused
 
 import keras_highway as kh
-from keras_highway._support.files import read_regular
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.weights import files as weights_file
@@ -338,21 +336,6 @@ def test_a_file_replaced_after_its_check_is_not_read(tmp_path, suffix):
     loaded = kh.applications.model_of(file, **({"depth": 2} if suffix == ".weights.h5" else {}))
     for a, b in zip(model.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("suffix", [".weights.h5", ".safetensors", ".keras", ""])
-def test_a_pipe_is_not_waited_for(tmp_path, suffix):
-    os.mkfifo(tmp_path / f"pipe{suffix}")
-    assert "a pipe or a device" in refused(lambda: resolve(tmp_path / f"pipe{suffix}"), tmp_path)
-    with pytest.raises(ValueError, match="a pipe or a device"):
-        read_regular(tmp_path / f"pipe{suffix}", 10)  # one that was put there after the look
-
-
-@pytest.mark.parametrize("suffix", [".weights.h5", ".safetensors"])
-def test_a_sparse_terabyte_is_not_read(small, suffix):
-    path = small.with_name(f"sparse{suffix}")
-    os.truncate(shutil.copyfile(small, path), 2**40)
-    refused(lambda: resolve(path, "highway_fc10"), path)
 
 
 @pytest.mark.parametrize("suffix", [".weights.h5", ".safetensors", ".keras", ".pt", "", "/a"])

@@ -52,6 +52,7 @@ _MARKUP = {
 _EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word, mnist10_w16, it is not one
 # Places where Markdown turns an address into a link; entities do not prevent that, a comment does.
 _ADDRESS = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=[\w.+-])(?=@)", re.IGNORECASE)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LINK = re.compile(r"\](?=[(\[:])|\]\Z")
 
 
@@ -59,6 +60,11 @@ def visible(text: object) -> str:
     """Return text for one line of a terminal; control characters and line feeds are escaped."""
     text = str(text)
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def brief(error: BaseException) -> str:
+    """Return the text of an error on one line, without the colours of Keras."""
+    return " ".join(_COLOURS.sub("", str(error)).split())[:300].rstrip(".") or type(error).__name__
 
 
 def visible_lines(text: str) -> str:

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.backend import tensorflow
-from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.files import atomic_write_json, read_bounded, sha256_of
 from keras_highway._support.terminal import visible
 from keras_highway.data.datasets import SHARDS
-from keras_highway.data.images import ImageError
+from keras_highway.data.images import MOST_BYTES
 from keras_highway.training.data.augment import decoded
 from keras_highway.training.data.folders import common_class_names, image_files
 from keras_highway.training.data.shards import FORMAT, SPLITS, read_manifest
@@ -76,10 +76,10 @@ def _encoded(path: str) -> bytes | None:
     """Return an image file's content, or None if it is missing or cannot be decoded as in training."""
     tf = tensorflow()
     try:
-        content = Path(path).read_bytes()
+        content = read_bounded(path, MOST_BYTES)
         with tf.device("CPU"):
             decoded(content, channels=3)
-    except (tf.errors.InvalidArgumentError, ImageError):
+    except (tf.errors.InvalidArgumentError, ValueError):
         return None
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP):  # a link to nothing, or to itself

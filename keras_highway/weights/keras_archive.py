@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.files import read_regular
+from keras_highway._support.files import read_bounded
+from keras_highway._support.terminal import brief
 from keras_highway.data.transforms import Transform
 from keras_highway.models.transfer import without_updates
 from keras_highway.variants import VARIANTS
@@ -47,10 +48,10 @@ class Archive(NamedTuple):
 
 def describe(path: Path) -> Archive:
     """Read the configuration and the weights of a file; no model is built."""
-    if not path.is_file():
+    if not path.exists():
         raise WeightFileError(f"No file {path}: model.save writes one.")
     with _one_error(path):
-        file = read_regular(path, files.LARGEST)
+        file = read_bounded(path, files.LARGEST)
         with zipfile.ZipFile(io.BytesIO(file)) as members:
             if sum(member.file_size for member in members.infolist()) > _DENSEST * len(file):
                 raise ValueError("it declares more content than it can hold")
@@ -101,8 +102,7 @@ def _one_error(path: Path) -> Iterator[None]:
     except WeightFileError as error:
         raise error if str(path) in str(error) else WeightFileError(f"{path} is damaged: {error}") from error
     except Exception as error:
-        reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-        raise WeightFileError(f"{path} cannot be loaded as a Keras model: {reason}.") from error
+        raise WeightFileError(f"{path} cannot be loaded as a Keras model: {brief(error)}.") from error
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_highway._support.files import read_bounded
 from keras_highway._support.keras_models import input_in, output_in, without_values
-from keras_highway._support.terminal import Notice
+from keras_highway._support.terminal import Notice, brief
 from keras_highway.analysis.lesions import without
 from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabulary
 from keras_highway.layers import Preprocessing
@@ -188,8 +188,7 @@ def _set(model: keras.Model, file: WeightsFile) -> None:
     try:
         assign(model, file.arrays)
     except Exception as error:  # of a file with other contents than it should have Keras raises nearly anything
-        reason = " ".join(str(error).split())[:300].rstrip(".")
-        raise WeightFileError(f"{file.path} does not fit variant {file.info.variant!r}: {reason}.") from error
+        raise WeightFileError(f"{file.path} does not fit variant {file.info.variant!r}: {brief(error)}.") from error
     if not file.checked:
         warnings.warn(
             f"{file.path} has no hash, so its content was not checked, and it is taken for {file.info.variant!r}. "

@@ -245,10 +245,7 @@ def is_path(weights: str) -> bool:
 def _path(word: str) -> Path | None:
     """Return the file of a path; None for the names of weights, even where a folder has such a name."""
     with _looked_up(word):
-        path = _file_or_folder(word)
-        if path is not None and path.exists() and not path.is_file() and not path.is_dir():
-            raise WeightFileError(f"{path} is a pipe or a device, not a weight file.")
-    return path
+        return _file_or_folder(word)
 
 
 @contextlib.contextmanager

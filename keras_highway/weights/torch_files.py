@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 from msgspec import Meta
 
-from keras_highway._support.files import atomic_write_json, read_bounded, read_regular, sha256_of
+from keras_highway._support.files import atomic_write_json, read_bounded, sha256_of
 from keras_highway.data.transforms import INTERPOLATIONS, Transform, imagenet_classes
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec
@@ -71,7 +71,7 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
     from safetensors.numpy import load
 
     with files.one_error(path):
-        arrays = load(read_regular(path, files.LARGEST) if content is None else content)
+        arrays = load(read_bounded(path, files.LARGEST) if content is None else content)
         for name, values in arrays.items():
             if name.endswith("num_batches_tracked"):
                 continue
@@ -120,7 +120,7 @@ def convert_torch_file(torch_file: Path, target: Path, variant: str) -> str:
 def converted(torch_file: Path, variant: str, label: str, note: str, sha256: str = "", **facts: str) -> Path:
     """Return the folder with the weight file made of a PyTorch file; made once for every content of that file."""
     with files.one_error(torch_file):
-        content = read_regular(torch_file, files.LARGEST)
+        content = read_bounded(torch_file, files.LARGEST)
     if sha256:
         files.compare(content, sha256, torch_file, "its source")
     made_by = hashlib.sha256(repr((_CONVERSION, variant, VARIANTS.get(variant))).encode()).hexdigest()
