@@ -23,7 +23,7 @@ from keras_highway.gating import (
 )
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
-Size = Annotated[int, Meta(ge=1)]
+Size = Annotated[int, Meta(ge=1, le=10**6)]
 Sizes = Annotated[tuple[Size, ...], Meta(min_length=1)]
 
 

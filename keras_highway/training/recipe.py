@@ -197,10 +197,12 @@ class Recipe:
 
     @property
     def other_shape(self) -> tuple[int | None, ...]:
-        """The input shape among the overrides, if images are decoded to another size; else `()`."""
+        """The input shape among the overrides, if images have another shape; else `()`."""
         shape = dict(self.overrides).get("input_shape") or ()
-        size = TRANSFORMS[self.transform].size if self.decoded and self.transform in TRANSFORMS else ()
-        return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
+        known = self.transform in TRANSFORMS and not self.data.startswith("synthetic_")
+        transform = TRANSFORMS[self.transform] if known else None
+        own = (*transform.size, transform.channels) if transform else ()
+        return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, own, strict=False)) else ()
 
     def training_size(self, test_size: tuple[int, int], epoch: int | None = None) -> tuple[int, int]:
         """Return height and width of training images.
@@ -400,7 +402,7 @@ _RULES: tuple[_Rule, ...] = (
     (
         ("overrides", "transform"),
         lambda r: r.other_shape,
-        "net.input_shape must be the size of the images that `transform` makes: leave it out.",
+        "net.input_shape must be the shape of the images that `transform` makes: leave it out.",
     ),
     (
         ("rand_augment", "data"),

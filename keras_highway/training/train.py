@@ -80,11 +80,8 @@ def main(argv=None) -> None:
         if getattr(args, name) == "":
             parser.error(f"--{name} is empty: give a value, or leave it out.")
     start = [f"{name}={getattr(args, name)!r}" for name in ("init", "freeze") if getattr(args, name) is not None]
-    try:
+    with errors_in_a_line():
         recipe = choose(args.recipe, [*args.set, *start], args.tiny)
-    except ValueError as error:
-        parser.error(visible_lines(str(error)))
-
     out = args.out or f"runs/{recipe.name}"
     options = {name: getattr(args, name) for name in ("save_steps", "until", "log_steps", "finish")}
     with errors_in_a_line():
