@@ -33,7 +33,7 @@ from keras_highway._support.terminal import (
     visible_lines,
 )
 from keras_highway.analysis.scores import measure_photographs
-from keras_highway.data import load_dataset, load_image
+from keras_highway.data import load_dataset, load_image, sample_digits
 from keras_highway.data.photographs import folder_test_set, read_real_labels
 from keras_highway.data.ptb import read_text
 from keras_highway.data.transforms import TRANSFORMS
@@ -168,6 +168,15 @@ def test_stamps(tmp_path, stamp):
     refused(lambda: resolve(path), path)
 
 
+def test_a_stamp_without_classes_names_those_of_its_variant(tmp_path):
+    path = tmp_path / "a.weights.h5"
+    kh.create_model("mnist10_w16").save_weights(path)
+    with h5py.File(path, "a") as file:
+        file.attrs["keras_highway"] = '{"variant": "mnist10_w16"}'
+    with pytest.warns(kh.UncheckedWeights):
+        assert kh.classify(sample_digits()[3], path)[0].name in map(str, range(10))
+
+
 def test_configurations_of_timm(tmp_path):
     path, size = tmp_path / "config.json", {"input_size": [3, 224, 224], "mean": [0.5] * 3, "std": [0.2] * 3}
     good = {"num_classes": 1000, "crop_pct": 0.95, "interpolation": "bicubic", **size}
@@ -215,6 +224,7 @@ def test_arrays_declare_what_the_file_holds(tmp_path):
         {**HUGE, "descr": "x"},
         {"shape": (2,)},
         "no header",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 28, 28",  # tokenize.TokenError
     ):
         path = npz(tmp_path / "mnist.npz", header, bytes(2 * 784), **good)
         refused(lambda: load_dataset("mnist", tmp_path), path)
@@ -259,7 +269,10 @@ HEADER = {"variables": ["a"], "epoch": 1, "step": 2, "sums": [0.5], "seconds": 1
     [
         *(text for text in TEXTS if text != "\x00"),
         *(json.dumps({**HEADER, **change}) for change in ({"epoch": -1}, {"step": 1.5}, {"sums": ["a"]}, {"sums": 3})),
-        *(json.dumps({**HEADER, **change}) for change in ({"variables": ["b"]}, {"variables": 3}, {"seconds": None})),
+        *(
+            json.dumps({**HEADER, **change})
+            for change in ({"step": 10**9}, {"variables": ["b"]}, {"variables": 3}, {"seconds": None})
+        ),
         json.dumps({**HEADER, "variables": ["a"] * 3}),
         json.dumps({"variables": ["a"]}),
     ],
@@ -269,7 +282,7 @@ def test_checkpoints(tmp_path, header):
     path = tmp_path / "checkpoint.npz"
     variable = types.SimpleNamespace(shape=(3,), assign=lambda value: pytest.fail("a variable was set"))
     np.savez(path, header=np.array(header), v0=np.zeros(3, "float32"))
-    refused(lambda: checkpoint.restore(path, {"a": variable}), path)
+    refused(lambda: checkpoint.restore(path, {"a": variable}, steps=5), path)
 
 
 def test_checkpoints_of_other_arrays(tmp_path):

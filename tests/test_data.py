@@ -62,8 +62,8 @@ def test_names_of_classes(tmp_path):
     write(tmp_path, "cifar10")
     assert load_dataset("cifar10", tmp_path).classes == CLASSES["cifar10"]
     assert CLASSES["cifar10"][3] == "cat"
-    write(tmp_path, "cifar100", classes=np.array([f"kind {i}" for i in range(100)]))
-    assert load_dataset("cifar100", tmp_path).classes[42] == "kind 42"
+    write(tmp_path, "cifar100", classes=np.array([f"kind\u200c\u00a0{i}" for i in range(100)]))
+    assert load_dataset("cifar100", tmp_path).classes[42] == "kind\u200c\u00a042"
 
 
 def test_the_environment_names_the_folder_and_an_argument_wins(tmp_path, monkeypatch):

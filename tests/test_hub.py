@@ -460,6 +460,15 @@ def test_a_file_that_was_published_so_is_downloaded_once(fake_hub, trained, cont
     np.testing.assert_array_equal(numpy(kh.load("hf://org/wrong")(X)), trained[0])
 
 
+def test_a_damaged_cache_is_one_error(trained, offline):
+    refs = hub.cache_folder() / "models--org--name" / "refs"
+    refs.mkdir(parents=True)
+    (refs / "main").write_bytes(b"\xff\xfe")
+    offline()
+    with pytest.raises(hub.HubError, match="UnicodeDecodeError"):
+        kh.load("hf://org/name")
+
+
 def test_a_malformed_description_is_never_passed_over(fake_hub, trained, offline):
     fake_hub.add("org/later", {FILE: trained[1], "weights.json": b'{"of": "a later version"}'})
     for ask in (kh.load, kh.describe_weights, kh.load):

@@ -234,6 +234,9 @@ def test_what_cannot_be_meant_is_one_sentence(capsys):
     for weights in ("", " "):
         with pytest.raises(ValueError, match="`weights` must be a name or a path"):
             kh.create_model("mnist10_w16", weights=weights)
+    for weights in ("", {}, {"mnist"}, 3, None):
+        with pytest.raises(ValueError, match="`weights` must be a name or a path"):
+            kh.get_transform(weights)
     with pytest.raises(ValueError, match=r"Names on the Hub begin with hf://, in lower case. Received: 'HF://a/b'"):
         kh.load("HF://a/b")
     for arguments in (["--save-steps", "0"], ["--save-steps", "-1"], ["--until", "-1"], ["--until", "0"]):

@@ -9,7 +9,7 @@ from keras import layers, ops
 from miniatures import batch, miniature
 
 from keras_highway._support.numerics import cross_entropy, input_gradient, rank_of
-from keras_highway.analysis import lesion_curve
+from keras_highway.analysis import lesion_curve, score
 from keras_highway.analysis.scores import PhotographScores, measure
 from keras_highway.applications import create_model
 from keras_highway.cli import main
@@ -220,6 +220,15 @@ def test_probabilities_of_unknown_origin_are_refused(dtype):
 
 
 on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow")
+
+
+@pytest.mark.parametrize("run", [measure, lesion_curve, lambda model, data: score(model, [{}], data)])
+def test_samples_that_are_not_finite_are_refused(run):
+    model = miniature("dense_stack")
+    x = batch(model, 4).astype("float32")
+    x[-1] = np.nan
+    with pytest.raises(ValueError, match=r"finite numbers\. Received: NaN"):
+        run(model, (x, np.zeros(4, int)))
 
 
 def spoilt(model):

@@ -159,6 +159,8 @@ def test_broken_files_are_named_left_out_and_counted(photographs, tmp_path, caps
     assert open_source(RECIPE, out).images == 12
     assert shards.main([str(photographs), "--out", str(out)]) == 2
     assert "not empty" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="`images` must be a positive integer"):
+        shards.write(photographs, out / "again", images=0)
 
 
 def test_an_image_that_is_too_large_is_left_out(photographs, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
             raise ValueError(
                 f"Unknown field of {what}.{hint} Its fields are {', '.join(values)}. Received: {name}={value!r}"
             )
-        values[name] = _plain(value)
+        values[name] = plain(value)
     try:
         return msgspec.convert(values, type(row))
     except msgspec.ValidationError as error:
@@ -34,10 +34,12 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
         raise ValueError(f"`{name}`{text} Received: {name}={values[name]!r}") from None
 
 
-def _plain(value: Any) -> Any:
-    """Convert NumPy's numbers to Python's, in lists and tuples too."""
+def plain(value: Any) -> Any:
+    """Convert NumPy's numbers and arrays to Python's, in lists and tuples too."""
     if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
+        return type(value)(map(plain, value))
+    if isinstance(value, np.ndarray):
+        return tuple(map(plain, value))
     return value.item() if isinstance(value, np.generic) and not isinstance(value, np.timedelta64) else value
 
 

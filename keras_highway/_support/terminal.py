@@ -52,6 +52,8 @@ _MARKUP = {
 _EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word, mnist10_w16, it is not one
 # Places where Markdown turns an address into a link; entities do not prevent that, a comment does.
 _ADDRESS = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=[\w.+-])(?=@)", re.IGNORECASE)
+# No control characters, no lone surrogates and no characters that reverse the order of others.
+PRINTED = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LINK = re.compile(r"\](?=[(\[:])|\]\Z")
 

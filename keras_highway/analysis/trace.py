@@ -13,6 +13,7 @@ from tqdm import tqdm
 from keras_highway._support.keras_models import Shape, scale_losses_as, stage_of
 from keras_highway._support.schema import checked_size
 from keras_highway._support.terminal import did_you_mean
+from keras_highway.data.transforms import library_of, values_of
 from keras_highway.gating import get_gating
 from keras_highway.layers import GatedBlock, HighwayDenseStack
 
@@ -237,10 +238,13 @@ def check_batch(x: Any, inputs: Sequence[Any]) -> None:
         shape, expected = tuple(np.shape(tensor)), tuple(known.shape)
         if len(shape) == len(expected) - 1 and expected[-1] == 1 and _fits(shape, expected[:-1]):
             expected = expected[:-1]  # Keras adds the channel axis of grey images
-        if not _fits(shape, expected) or shape[0] == 0:
+        values = values_of(tensor, library_of(tensor))
+        finite = values is None or values.dtype.kind != "f" or np.isfinite(values).all()
+        if not _fits(shape, expected) or shape[0] == 0 or not finite:
             hint = " One image needs a batch axis: x[None]." if _fits(shape, expected[1:]) else ""
             raise ValueError(
-                f"`x` must be a batch of shape {expected}, at least one sample.{hint} Received: x.shape={shape}"
+                f"`x` must be a batch of shape {expected}, at least one sample, of finite numbers.{hint} "
+                f"Received: {f'x.shape={shape}' if finite else 'NaN or infinite values'}"
             )
 
 

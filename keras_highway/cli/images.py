@@ -31,7 +31,7 @@ from keras_highway.data.photographs import (
     some_of,
     tfds_test_set,
 )
-from keras_highway.predictions import ImageClassifier, LanguageModelError, find_classifier
+from keras_highway.predictions import ImageClassifier, LanguageModelError, best_classes, find_classifier
 from keras_highway.report import default_samples, make_report, numbers_path, write_report
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, format_metric, format_recorded, is_of, measured_on, of_this_file
@@ -122,7 +122,7 @@ def gates(arguments: argparse.Namespace) -> int:
         return USAGE
     with usage_errors():  # nets in a scan have no blocks
         traces = trace(classifier.model(), classifier.transform.apply(pixels[0][None]))
-        best = classifier.decode(traces.output, top=1)[0][0]
+        best = best_classes(traces.output, classifier.classes, top=1)[0][0]
     constant = {gate: any(getattr(entry, gate).ndim == 0 for entry in traces.values()) for gate in _GATES}
     gate = "c" if constant["t"] and not constant["c"] else "t"
     out = Path(arguments.out)

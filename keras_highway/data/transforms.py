@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_highway._support.schema import is_whole
+from keras_highway._support.schema import is_whole, plain
 from keras_highway._support.terminal import Notice
 
 _IMAGE = (-3, -2, -1)
@@ -201,6 +201,8 @@ class Transform:
         return (away + away % 4 // 3) // 2
 
     def __post_init__(self):
+        for field in dataclasses.fields(self):  # JSON has no numbers of NumPy
+            object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         self._check()
         if self.mean_image and not self.contrast:
             raise ValueError(

@@ -116,8 +116,8 @@ def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
     if not fits or (None in shape and not takes_any_size(spec, include_top)):
         fixed = "" if takes_any_size(spec, include_top) else "a fixed size of "
         raise ValueError(
-            f"Variant {spec.name!r} needs images of {fixed}at least {least}x{least} pixels and a known number of channels. "
-            f"Received: input_shape={shape}"
+            f"Variant {spec.name!r} needs images of {fixed}at least {least}x{least} pixels, and a known number "
+            f"of channels. Received: input_shape={shape}"
         )
     return shape
 

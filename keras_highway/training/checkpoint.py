@@ -1,6 +1,7 @@
 """A run's state in one file: every variable, the position in the data, the log's running sums."""
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -78,12 +79,15 @@ def _read(path, names=None) -> tuple[_Header, dict[str, np.ndarray]]:
     return header, arrays
 
 
-def restore(path: Path, variables) -> Progress:
-    """Set variables from a checkpoint; all of them or none."""
+def restore(path: Path, variables, steps: float = math.inf) -> Progress:
+    """Set variables from a checkpoint of a run of so many steps per epoch; all of them or none."""
     header, arrays = _read(path)
     values = [arrays.get(f"v{i}") for i in range(len(header.variables))]
-    if any(value is None or value.dtype.kind not in "fiubV" for value in values):
-        raise ValueError(f"{path} is not a checkpoint of a run: an array is missing or not of numbers.")
+    if header.step > steps or any(value is None or value.dtype.kind not in "fiubV" for value in values):
+        raise ValueError(
+            f"{path} is not a checkpoint of a run: its step is beyond the epoch, or an array is missing or not of "
+            f"numbers. Received: step={header.step}"
+        )
     here = [(name, tuple(variable.shape)) for name, variable in variables.items()]
     there = [(name, value.shape) for name, value in zip(header.variables, values, strict=True)]
     if here != there:

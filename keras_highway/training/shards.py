@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import atomic_write_json, read_bounded, sha256_of
+from keras_highway._support.schema import checked_size
 from keras_highway._support.terminal import visible
 from keras_highway.data.datasets import SHARDS
 from keras_highway.data.images import MOST_BYTES
@@ -33,7 +34,7 @@ _HEADER, _FOOTER = 12, 4  # bytes of a TFRecord around its content
 
 def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = None) -> dict:
     """Write the shards of a folder, their index and last the manifest; returns the manifest."""
-    classes = common_class_names(folder)
+    classes, images = common_class_names(folder), checked_size(images, "images")
     files = {split: image_files(folder / split, classes) for split in SPLITS}
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from keras_highway._support.files import read_bounded
-from keras_highway._support.terminal import Notice
+from keras_highway._support.terminal import PRINTED, Notice
 from keras_highway.data.transforms import Transform
 from keras_highway.tasks import task_of
 
@@ -25,11 +25,9 @@ RESULT = "result.json"
 GATES = "gates.json"
 _LARGEST = 2048  # pixels of a side to which an image is resized
 
-# No control characters, no lone surrogates and no characters that reverse the order of others.
-_PRINTED = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
-Text = Annotated[str, Meta(max_length=200, pattern=_PRINTED)]
-LongText = Annotated[str, Meta(max_length=1000, pattern=_PRINTED)]
-ClassName = Annotated[str, Meta(max_length=255, pattern=_PRINTED)]  # folders have such names, too
+Text = Annotated[str, Meta(max_length=200, pattern=PRINTED)]
+LongText = Annotated[str, Meta(max_length=1000, pattern=PRINTED)]
+ClassName = Annotated[str, Meta(max_length=255, pattern=PRINTED)]  # folders have such names, too
 ClassNames = Annotated[tuple[ClassName, ...], Meta(max_length=100_000)]
 # The name of a folder, or `org/name` of third-party weights; never a path.
 _SEGMENT = r"(?!\.\.?(?:/|\Z))[^/\\:\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+"
@@ -39,7 +37,7 @@ Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Count = Annotated[int, Meta(ge=0, le=10**12)]
 Number = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Overrides = Annotated[Mapping[Text, Any], Meta(max_length=50)]
-Removed = Annotated[tuple[Annotated[str, Meta(max_length=120, pattern=_PRINTED)], ...], Meta(max_length=2000)]
+Removed = Annotated[tuple[Annotated[str, Meta(max_length=120, pattern=PRINTED)], ...], Meta(max_length=2000)]
 KindT = TypeVar("KindT")
 
 
@@ -230,7 +228,7 @@ def check_transform(transform: Transform, where: str) -> None:
     huge = max(transform.size) > _LARGEST * transform.crop  # images would be resized to more pixels
     other = transform.mean_image and (transform.size, transform.channels) != ((32, 32), 3)
     if not in_range or huge or other:
-        raise ValueError(f"{where} is malformed: a number of its `transform` is out of range.")
+        raise ValueError(f"{where} is malformed: a number of the transform is out of range. Received: {transform}")
 
 
 def check_result(values: Any, where: str, of_run: bool = False) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from keras_highway.weights.info import (
     ClassNames,
     WeightsInfo,
     check_field,
+    check_transform,
     convert,
     info_of,
     note_info,
@@ -231,13 +232,15 @@ def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...
         if channels not in (None, 1, 3):
             remedy = f"transforms are for images of 1 or 3 channels. {_ELSEWHERE}"
         raise ValueError(f"The transform gives images of shape {own} and the model takes {shape}: {remedy}")
+    check_transform(transform, "`transform`")
     return transform
 
 
 def _checked_names(class_names: Any, known: tuple[str, ...], classes: int) -> tuple[str, ...]:
     if class_names is None:
         return known if len(known) == classes else tuple(map(str, range(classes)))
-    if isinstance(class_names, str | set | frozenset | Mapping) or len(class_names) != classes:
+    unordered = isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Sized)
+    if unordered or len(class_names) != classes:
         raise ValueError(
             f"`class_names` must be {classes} names, one per class, in order. Received: class_names={class_names!r}"
         )
