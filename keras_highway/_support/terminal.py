@@ -178,7 +178,7 @@ def open_missing() -> None:
 def is_closed() -> bool:
     """Whether the reader of stdout is gone."""
     try:
-        sys.stdout.flush()
+        print(flush=True)  # what could not be written may have been dropped: a flush alone would do nothing
     except BrokenPipeError:
         return True
     return False

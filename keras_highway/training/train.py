@@ -137,6 +137,7 @@ def errors_in_a_line() -> Iterator[None]:
     except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         if isinstance(error, BrokenPipeError) and is_closed():  # not another pipe
             drop_output()
+            print("stopped: the reader of the output closed it. Start it again to resume.", file=sys.stderr)
             _end(CLOSED_PIPE)
         print(f"error: {visible_lines(str(error))}", file=sys.stderr)
         _end(_MAY_PASS if may_pass(error) else USAGE_ERROR)
