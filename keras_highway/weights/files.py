@@ -303,4 +303,6 @@ def one_error(path) -> Iterator[None]:
         raise WeightFileError(f"{path} may not be read: make it readable for you, or copy it.") from error
     except Exception as error:  # of a damaged file h5py raises nearly anything
         what = "could not be read" if may_pass(error) else "is not a weight file, or is truncated or damaged"
-        raise WeightFileError(f"{path} {what}: {brief(error)}.") from error
+        reason = brief(error)
+        reason = reason if reason.startswith(f"{path} ") else f"{path} {what}: {reason}"
+        raise WeightFileError(f"{reason}.") from error

@@ -51,7 +51,8 @@ def describe(path: Path) -> Archive:
     if not path.exists():
         raise WeightFileError(f"No file {path}: model.save writes one.")
     with _one_error(path):
-        file = read_bounded(path, files.LARGEST)
+        with files.one_error(path):
+            file = read_bounded(path, files.LARGEST)
         with zipfile.ZipFile(io.BytesIO(file)) as members:
             if sum(member.file_size for member in members.infolist()) > _DENSEST * len(file):
                 raise ValueError("it declares more content than it can hold")
