@@ -63,7 +63,7 @@ TRANSFORM_ATTACKS = [
     {"size": "28"},
     {"size": [True, 28]},
     {"crop": 0},
-    {"crop": 1e-9},
+    {"crop": 0.001},
     {"crop": 1.5},
     {"size": [2000, 2000], "crop": 0.02},
     {"channels": 2},

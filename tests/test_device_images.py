@@ -159,5 +159,5 @@ def test_some_images_must_be_left_to_train_on(count):
 
 
 def test_a_mean_image_needs_contrast_normalization():
-    with pytest.raises(ValueError, match="pass contrast=True"):
+    with pytest.raises(ValueError, match="needs contrast=True"):
         dataclasses.replace(TRANSFORMS["cifar10"], mean_image="cifar10")

@@ -8,17 +8,20 @@ import dataclasses
 import functools
 import json
 import math
+import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
-from keras_highway._support.schema import is_whole, plain
+from keras_highway._support.schema import plain
 from keras_highway._support.terminal import Notice
 
 _IMAGE = (-3, -2, -1)
@@ -112,7 +115,10 @@ def _keras() -> Library:
 _LIBRARIES = {"tensorflow": _tensorflow, "jax": _jax, "jaxlib": _jax, "torch": _torch, "keras": _keras}
 
 
-INTERPOLATIONS = ("bicubic", "bilinear")
+_Side = Annotated[int, Meta(ge=1)]
+_Number = Annotated[float, Meta(ge=-1e9, le=1e9)]
+_Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]
+_LONGEST = 2048  # pixels of a side to which an image is resized
 _MAX_RATIO = 16  # of the longer side to the shorter: beyond it, what the central crop cuts away is not resized at all
 
 
@@ -142,15 +148,15 @@ class Transform:
         ValueError: If a field has another value.
     """
 
-    size: tuple[int, int]
-    channels: int
-    scale: float
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    crop: float = 1.0
-    interpolation: str = "bicubic"
+    size: tuple[_Side, _Side]
+    channels: Literal[1, 3]
+    scale: _Positive
+    mean: Annotated[tuple[_Number, ...], Meta(max_length=3)] = (0.0,)
+    std: Annotated[tuple[_Positive, ...], Meta(max_length=3)] = (1.0,)
+    crop: Annotated[float, Meta(ge=0.01, le=1)] = 1.0
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     contrast: bool = False
-    mean_image: str = ""
+    mean_image: Literal["", "cifar10", "cifar100"] = ""
 
     def resized(self, height: Any, width: Any, larger: Callable[..., Any] = max) -> tuple[Any, Any]:
         """Return the size to which an image is resized before the central crop, with its proportions.
@@ -201,34 +207,24 @@ class Transform:
         return (away + away % 4 // 3) // 2
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):  # JSON has no numbers of NumPy
-            object.__setattr__(self, field.name, plain(getattr(self, field.name)))
-        self._check()
-        if self.mean_image and not self.contrast:
-            raise ValueError(
-                "A mean image is subtracted after contrast normalization: pass contrast=True. "
-                f"Received: mean_image={self.mean_image!r}, contrast={self.contrast!r}"
-            )
-
-    def _check(self) -> None:
-        """Check all fields: later a wrong one would look like a fault of the image."""
-        several = (1, self.channels)
-        filters = " or ".join(map(repr, INTERPOLATIONS))
-        fits = {
-            "size": (_numbers(self.size, (2,), lambda n: is_whole(n) and n > 0), "height and width, whole numbers"),
-            "channels": (is_whole(self.channels) and self.channels in (1, 3), "1 or 3"),
-            "scale": (_numbers((self.scale,), (1,), lambda x: x > 0), "a positive number"),
-            "crop": (_numbers((self.crop,), (1,), lambda x: 0 < x <= 1), "a number in (0, 1]"),
-            "interpolation": (self.interpolation in INTERPOLATIONS, filters),
-            "mean": (_numbers(self.mean, several, lambda _: True), "numbers, (m,) or one per channel"),
-            "std": (_numbers(self.std, several, lambda x: x > 0), "positive numbers, (s,) or one per channel"),
-            "mean_image": (self.mean_image in ("", *MEAN_IMAGES), f"one of {', '.join(MEAN_IMAGES)}, or ''"),
-        }
-        for name, (is_right, expected) in fits.items():
-            if not is_right:
+        for field in dataclasses.fields(self):  # later a wrong one would look like a fault of the image
+            value = plain(getattr(self, field.name))
+            try:
+                value = msgspec.convert(value, field.type)
+            except msgspec.ValidationError as error:
                 raise ValueError(
-                    f"`{name}` of a transform must be {expected}. Received: {name}={getattr(self, name)!r}"
-                )
+                    f"`{field.name}` of a transform: {error}. Received: {field.name}={reprlib.repr(value)}"
+                ) from None
+            object.__setattr__(self, field.name, value)
+        problem = ""
+        if not {len(self.mean), len(self.std)} <= {1, self.channels}:
+            problem = "`mean` and `std` of a transform need one number, or one per channel"
+        elif max(self.size) > _LONGEST * self.crop:
+            problem = f"A transform resizes images to at most {_LONGEST} pixels a side"
+        elif self.mean_image and (self.size, self.channels, self.contrast) != ((32, 32), 3, True):
+            problem = "`mean_image` needs contrast=True and RGB images of 32x32 pixels"
+        if problem:
+            raise ValueError(f"{problem}. Received: {self}")
 
     def apply(self, pixels: Any, data_format: str = "channels_last") -> Any:
         """Scales and normalizes; the argument is not changed.
@@ -337,14 +333,6 @@ def mean_image(data: str) -> np.ndarray:
 
 
 MEAN_IMAGES = ("cifar10", "cifar100")
-
-
-def _numbers(values: Any, counts: tuple[int, ...], fits: Callable[[Any], bool]) -> bool:
-    """Whether values are so many finite numbers that fit."""
-    try:
-        return len(values) in counts and all(math.isfinite(value) and fits(value) for value in values)
-    except TypeError:
-        return False
 
 
 MNIST = Transform(size=(28, 28), channels=1, scale=1 / 256)

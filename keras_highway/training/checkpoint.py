@@ -18,7 +18,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 class _Header(msgspec.Struct):
     """The header of a checkpoint, JSON."""
 
-    variables: list[str]
+    variables: list[Annotated[str, msgspec.Meta(max_length=200)]]
     epoch: _Count
     step: _Count
     sums: list[float]

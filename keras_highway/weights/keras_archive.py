@@ -22,7 +22,7 @@ from keras_highway.data.transforms import Transform
 from keras_highway.models.transfer import without_updates
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import files
-from keras_highway.weights.info import WeightFileError, WeightsInfo, check_transform, convert, decode, note_info
+from keras_highway.weights.info import WeightFileError, WeightsInfo, convert, decode, note_info
 
 SUFFIX = ".keras"
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
@@ -140,7 +140,6 @@ def _is_registered_here(entry: Mapping[str, Any]) -> bool:
 
 def _before(own: Transform, shape: list[Any]) -> Transform:
     """Return the part of a model's own transform that images need before they enter the model."""
-    check_transform(own, "its transform")
     plain = replace(own, scale=1.0, mean=(0.0,), std=(1.0,), contrast=False, mean_image="")
     if None in shape[1:3] or tuple(shape[1:3]) == tuple(own.size):
         return plain

@@ -31,7 +31,6 @@ from keras_highway.weights.info import (
     ClassNames,
     WeightsInfo,
     check_field,
-    check_transform,
     convert,
     info_of,
     note_info,
@@ -232,7 +231,6 @@ def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...
         if channels not in (None, 1, 3):
             remedy = f"transforms are for images of 1 or 3 channels. {_ELSEWHERE}"
         raise ValueError(f"The transform gives images of shape {own} and the model takes {shape}: {remedy}")
-    check_transform(transform, "`transform`")
     return transform
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from msgspec import Meta
 
 from keras_highway._support.files import atomic_write_json, read_bounded, sha256_of
-from keras_highway.data.transforms import INTERPOLATIONS, Transform, imagenet_classes
+from keras_highway.data.transforms import Transform, imagenet_classes
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec
 from keras_highway.variants import VARIANTS
@@ -36,7 +36,6 @@ from keras_highway.weights.info import (
     Text,
     WeightFileError,
     WeightsInfo,
-    check_transform,
     convert,
     decode,
     to_json,
@@ -240,10 +239,9 @@ def read_config(path: Path, name: HubName) -> WeightsInfo:
         pooling = {values.get("global_pool"), arguments.get("global_pool")} - {None, "avg"}
         if other := sorted(arguments.keys() - {"num_classes", "global_pool", "in_chans"} - _HARMLESS):
             raise ValueError(f"model_args makes another network, by {reprlib.repr(', '.join(other))}")
-        if pooling or values["interpolation"] not in INTERPOLATIONS or config["architecture"] not in VARIANTS:
+        if pooling or config["architecture"] not in VARIANTS:
             raise ValueError(
-                f"keras_highway lacks its architecture, pooling or filter: {config['architecture']!r}, "
-                f"{pooling or 'avg'}, {values['interpolation']!r}"
+                f"keras_highway lacks its architecture or pooling: {config['architecture']!r}, {pooling or 'avg'}"
             )
         return _info_of(config, name)
     except (ValueError, KeyError) as error:
@@ -262,7 +260,6 @@ def _info_of(config: _Config, name: HubName) -> WeightsInfo:
         crop=values.get("test_crop_pct") or values["crop_pct"],
         interpolation=values["interpolation"],
     )
-    check_transform(transform, CONFIG)
     # timm's own loader, too, takes the root's: `pretrained_cfg` may be of the net that was fine-tuned.
     classes = config.get("num_classes") or values["num_classes"]
     names = _label_names(config.get("label_names") or values.get("label_names"), classes)
