@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_highway import analysis
@@ -16,23 +17,14 @@ from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
 
 FEW = 100  # of the test images: for these each layer's outputs are kept
+SAMPLES = 200  # test images of Gini indices
 FEWER = 2_000  # test images of what takes a pass for each order, removal or unit
 BLOCK = "stage2_block1"  # whose strongest unit is shown: it sees 20 x 20 pixels of 32 x 32
 FIRST = 200  # of the test images, among which that unit is looked for
 
 
 def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[str, Any]:
-    """Draw and measures one net.
-
-    Args:
-        name: Name of the weights.
-        suffix: Ending of the figures' file names.
-        test: Test images and labels.
-        out: Folder of the figures.
-
-    Returns:
-        The numbers behind the papers' claims.
-    """
+    """Draw and measures one net."""
     model, transform = load(name), registry.find(name).images.apply
     fewer = test[0][:FEWER], test[1][:FEWER]
     return {
@@ -74,10 +66,8 @@ def _rearranged(model, name, transform, test, out, suffix) -> dict[str, Any]:
 
 
 def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
-    errors = analysis.estimation_error(model, images, transform=transform)
     title = f"{name}, as [UIE, Figure 3]"
-    analysis.plot_estimation_error(errors, out / f"estimation{suffix}.png", title=title)
-    return estimation_numbers(errors)
+    return estimate(model, transform, images, out / f"estimation{suffix}.png", title)
 
 
 def strongest_unit(
@@ -87,15 +77,6 @@ def strongest_unit(
 
     The unit is the channel whose nine strongest activations on the first images are farthest above its mean. Measured
     in standard deviations it would be a channel that opens only at a border.
-
-    Args:
-        model: The network.
-        name: Name of the weights.
-        transform: Transform of the images.
-        images: Test images in random order.
-        out: Folder of the figures.
-        suffix: Ending of the figures' file names. Defaults to `""`.
-        block: Name of the block. Defaults to `BLOCK`.
     """
     outputs = analysis.trace(model, transform(images[:FIRST]), [block])[block].y
     strongest = np.sort(outputs.max((1, 2)), 0)[-9:].mean(0)
@@ -112,31 +93,30 @@ def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:
     }
 
 
+def estimate(model, transform, images, path: Path, title: str, batch_size: int = 100) -> dict[str, Any]:
+    """Draw the estimation errors of a network by stage, and return their numbers, also before training."""
+    errors, before = (
+        analysis.estimation_error(net, images, batch_size=batch_size, transform=transform)
+        for net in (model, untrained(model))
+    )
+    analysis.plot_estimation_error(errors, path, title=title)
+    numbers = estimation_numbers(before)
+    return {
+        stage: {**values, "untrained": {key: numbers[stage][key] for key in ("mean", "std")}}
+        for stage, values in estimation_numbers(errors).items()
+    }
+
+
 def estimation_numbers(errors: Mapping[str, analysis.EstimationError]) -> dict[str, Any]:
     """Return the numbers of estimation errors by stage."""
     return {
-        stage: {
-            "samples": error.samples,
-            "scale": error.scale,
-            "mean": error.mean.tolist(),
-            "std": error.std.tolist(),
-        }
+        stage: {"samples": error.samples, "scale": error.scale, "mean": error.mean.tolist(), "std": error.std.tolist()}
         for stage, error in errors.items()
     }
 
 
 def draw_unit(model, name, transform, images, unit: tuple[str, int], out: Path, suffix: str = "") -> dict[str, Any]:
-    """Draw what excites one unit, over the blocks of its stage [UIE, Figure 4], and return where it is most active.
-
-    Args:
-        model: The network.
-        name: Name of the weights.
-        transform: Transform of the images.
-        images: Test images.
-        unit: A block's name and a channel.
-        out: Folder of the figures.
-        suffix: Ending of the figures' file names. Defaults to `""`.
-    """
+    """Draw what excites one unit, over the blocks of its stage [UIE, Figure 4], and return where it is most active."""
     block, channel = unit
     best = analysis.top_patches(model, images, block, channel, transform=transform)
     title = f"{name}, {block}, channel {channel}: strongest patches"
@@ -164,21 +144,7 @@ def draw_gates(
     early: int | None = None,
     of: str = "",
 ) -> tuple[dict[str, Any], GateActivity]:
-    """Draw biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3).
-
-    Args:
-        model: The network.
-        name: Name of the weights.
-        test: Test images and labels.
-        out: Folder of the figures.
-        suffix: Ending of the figures' file names.
-        classes: The two classes of Figure 3.
-        early: Number of early blocks. Defaults to half of the blocks.
-        of: Text that is added to the titles. Defaults to `""`.
-
-    Returns:
-        The numbers behind the paper's claims, and the gates' activity.
-    """
+    """Draw biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3)."""
     transform = registry.find(name).images.apply
     bias = analysis.gate_bias(model)
     activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
@@ -189,7 +155,37 @@ def draw_gates(
     path = out / f"tvdn_figure3{suffix}.png"
     analysis.plot_routing(routing, classes, path, title=f"{name}, as [TVDN, Figure 3]{of}")
     spec = VARIANTS[registry.find(name).variant]
-    return gate_numbers(spec, bias, activity, traces, routing, early or len(bias) // 2), activity
+    numbers = gate_numbers(spec, bias, activity, traces, routing, early or len(bias) // 2)
+    return {**numbers, "gini": gini_numbers(name, model, test[0])}, activity
+
+
+def untrained(model):
+    """Return a network as it is before training (seed 1)."""
+    keras.utils.set_random_seed(1)
+    return keras.models.clone_model(model)
+
+
+def gini_numbers(name: str, model, images) -> dict[str, float]:
+    """Return the Gini indices of a layer's transform gates, for one sample and of their mean over samples.
+
+    0: all gates are equally open; near 1: one of many is open [Hurley and Rickard 2009]. Means over blocks, and, of
+    the first, over samples.
+    """
+    images, numbers = registry.find(name).images.apply(images[:SAMPLES]), {"samples": SAMPLES}
+    for start, net in (("", model), ("untrained_", untrained(model))):
+        one, of_mean = [], []
+        for block in analysis.blocks(net):
+            gates = analysis.trace(net, images, [block])[block].t.reshape(len(images), -1)
+            one.append(_gini(gates).mean())
+            of_mean.append(_gini(gates.mean(0)))
+        numbers |= {f"{start}sample": float(np.mean(one)), f"{start}mean": float(np.mean(of_mean))}
+    return numbers
+
+
+def _gini(values: np.ndarray) -> np.ndarray:
+    """Return the Gini index over the last axis."""
+    ranks = np.arange(1, values.shape[-1] + 1)
+    return np.sort(values, -1) @ (2 * ranks - len(ranks) - 1) / (len(ranks) * values.sum(-1))
 
 
 def gate_numbers(
@@ -200,19 +196,7 @@ def gate_numbers(
     routing: Routing,
     early: int,
 ) -> dict[str, Any]:
-    """Return the numbers behind the claims of [TVDN, 4]. Each block counts the same, whatever its width.
-
-    Args:
-        spec: Spec of the variant.
-        bias: Result of `gate_bias(model)`.
-        activity: Result of `gate_activity(model, data, threshold=0.5)`.
-        traces: Result of `trace(model, x)`.
-        routing: Result of `gate_routing(model, data)`.
-        early: Number of early blocks.
-
-    Returns:
-        A dict of numbers, as `docs/analysis/numbers.json` has them.
-    """
+    """Return the numbers behind the claims of [TVDN, 4]. Each block counts the same, whatever its width."""
     start = initial_gate_bias(spec)
     biases = np.array([values.mean() for values in bias.values()])
     means = np.array([activity.mean[block].mean() for block in bias])

@@ -26,22 +26,7 @@ _BATCH = 50
 
 
 def read(folder: str | Path | None, transform: Transform) -> Dataset:
-    """Read the photographs of Imagenette.
-
-    Args:
-        folder: Of the data sets, which holds `imagenette/train/CLASS/*` and
-            `imagenette/val/CLASS/*`. `None`: KERAS_HIGHWAY_DATA.
-        transform: What brings them to the nets' size.
-
-    Returns:
-        A `Dataset` of 1,000 training photographs, drawn at random, and all
-        test photographs, both in an order drawn at random.
-
-    Raises:
-        FileNotFoundError: If they are not there.
-        ValueError: If their folders are not the classes of the weights.
-        ImageError: If a photograph cannot be read.
-    """
+    """Read the photographs of Imagenette."""
     root, classes = data_folder("imagenette", folder), registry.find(NETS["highway50"]).classes
     splits = (("train", ORDER_BY), ("val", None))
     train, test = (_pixels(root / split, transform, count, classes) for split, count in splits)
@@ -60,18 +45,7 @@ def _pixels(
 
 
 def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
-    """Draw and measures both nets.
-
-    Args:
-        data: What `read` returned.
-        out: Folder of the figures.
-
-    Returns:
-        What is kept of each net, in numbers.
-
-    Raises:
-        ValueError: If the two nets see photographs differently.
-    """
+    """Draw and measures both nets."""
     if len({registry.find(name).images for name in NETS.values()}) > 1:
         raise ValueError(f"Photographs go through one transform, and {' and '.join(NETS.values())} have two.")
     numbers, lesions, depths = {}, {}, {}
@@ -87,13 +61,13 @@ def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
 def _net(net, name, data, out) -> tuple[dict[str, Any], analysis.LesionCurve, analysis.TrimCurve]:
     model, transform, suffix = load(name), registry.find(name).images.apply, f"_imagenette_{net}"
     test, fewer = (data.x_test, data.y_test), data.x_test[:FEWER]
-    errors = analysis.estimation_error(model, fewer, batch_size=_BATCH, transform=transform)
-    analysis.plot_estimation_error(errors, out / f"estimation{suffix}.png", title=f"{name}, as [UIE, Figure 3]")
+    title = f"{name}, as [UIE, Figure 3]"
+    estimation = net_figures.estimate(model, transform, fewer, out / f"estimation{suffix}.png", title, _BATCH)
     curve = analysis.lesion_curve(model, test, batch_size=_BATCH, transform=transform)
     depths = _trimmed(model, (data.x_train, data.y_train), test, transform)
     numbers = {
         "sha256": registry.find(name).sha256,
-        "estimation": net_figures.estimation_numbers(errors),
+        "estimation": estimation,
         "unit": net_figures.strongest_unit(model, name, transform, fewer, out, suffix, BLOCK),
         "lesions": net_figures.lesion_numbers(curve),
         "trim": {

@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from keras_highway._support.schema import refuse, reworded
 from keras_highway._support.terminal import brief, json_text
 
 MOST_BYTES = 16 * 2**20  # of a file that is read into memory, unless a caller allows more
@@ -99,11 +100,14 @@ def open_regular(path: str | os.PathLike, most: float = math.inf) -> BinaryIO:
     """Open a regular file of bounded size, without waiting for pipes and devices."""
     file = open(path, "rb", opener=without_waiting)  # noqa: SIM115 (the caller closes it)
     status = os.fstat(file.fileno())
-    if stat.S_ISREG(status.st_mode) and status.st_size <= most:
-        return file
-    file.close()
-    problem = f"is larger than {most} bytes, more than such a file has" if status.st_size else "is a pipe or a device"
-    raise ValueError(f"{path} {problem}.")
+    special, large = not stat.S_ISREG(status.st_mode), status.st_size > most
+    if special or large:
+        file.close()
+    refuse(
+        (special, f"{path} is a pipe or a device."),
+        (large, f"{path} is larger than {most} bytes, more than such a file has."),
+    )
+    return file
 
 
 def read_bounded(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
@@ -201,11 +205,9 @@ def read_log(path: Path) -> list[dict[str, float]]:
 
 def read_lines(path: Path) -> list[dict[str, str]]:
     """Return the lines of a log as text by column; each value is a number or empty."""
-    try:
+    with reworded(f"{path} is not a table that keras_highway wrote", (csv.Error, UnicodeDecodeError)):
         text = read_bounded(path, _LARGEST_LOG).decode("utf-8")
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a table that keras_highway wrote: {error}.") from error
     for number, row in enumerate(rows, 2):
         for key, value in row.items():  # values without a name have the name None
             if value and (key is None or not _is_number(value)):
@@ -240,8 +242,8 @@ def read_npz(
         except Exception as error:  # of a damaged file zipfile and NumPy raise nearly anything
             if may_pass(error):
                 raise
-            reason = brief(error)
-            raise ValueError(f"{path} is not an .npz file that keras_highway wrote, or is damaged: {reason}") from error
+            text = f"{path} is not an .npz file that keras_highway wrote, or is damaged: {brief(error)}."
+            raise ValueError(text) from error
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int, stored: bool) -> np.ndarray:

@@ -64,9 +64,9 @@ def visible(text: object) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
-def brief(error: BaseException) -> str:
+def brief(error: BaseException, most: int = 300) -> str:
     """Return the text of an error on one line, without the colours of Keras."""
-    return " ".join(_COLOURS.sub("", str(error)).split())[:300].rstrip(".") or type(error).__name__
+    return " ".join(_COLOURS.sub("", str(error)).split())[:most].rstrip(".") or type(error).__name__
 
 
 def visible_lines(text: str) -> str:

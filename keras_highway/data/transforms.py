@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from keras_highway._support.schema import plain
+from keras_highway._support.schema import check_choice, plain, refuse, reworded
 from keras_highway._support.terminal import Notice
 
 _IMAGE = (-3, -2, -1)
@@ -209,22 +209,16 @@ class Transform:
     def __post_init__(self):
         for field in dataclasses.fields(self):  # later a wrong one would look like a fault of the image
             value = plain(getattr(self, field.name))
-            try:
-                value = msgspec.convert(value, field.type)
-            except msgspec.ValidationError as error:
-                raise ValueError(
-                    f"`{field.name}` of a transform: {error}. Received: {field.name}={reprlib.repr(value)}"
-                ) from None
-            object.__setattr__(self, field.name, value)
-        problem = ""
-        if not {len(self.mean), len(self.std)} <= {1, self.channels}:
-            problem = "`mean` and `std` of a transform need one number, or one per channel"
-        elif max(self.size) > _LONGEST * self.crop:
-            problem = f"A transform resizes images to at most {_LONGEST} pixels a side"
-        elif self.mean_image and (self.size, self.channels, self.contrast) != ((32, 32), 3, True):
-            problem = "`mean_image` needs contrast=True and RGB images of 32x32 pixels"
-        if problem:
-            raise ValueError(f"{problem}. Received: {self}")
+            with reworded(f"`{field.name}` of a transform is {reprlib.repr(value)}", msgspec.ValidationError):
+                object.__setattr__(self, field.name, msgspec.convert(value, field.type))
+        fits_all = {len(self.mean), len(self.std)} <= {1, self.channels}
+        fits_mean_image = not self.mean_image or (self.size, self.channels, self.contrast) == ((32, 32), 3, True)
+        huge = max(self.size) > _LONGEST * self.crop
+        refuse(
+            (not fits_all, f"`mean` and `std` need one number, or one per channel. Received: {self}"),
+            (huge, f"A transform resizes images to at most {_LONGEST} pixels a side. Received: {self}"),
+            (not fits_mean_image, f"`mean_image` needs contrast=True and RGB images of 32x32. Received: {self}"),
+        )
 
     def apply(self, pixels: Any, data_format: str = "channels_last") -> Any:
         """Scales and normalizes; the argument is not changed.
@@ -259,18 +253,21 @@ class Transform:
         return x
 
     def _check_channels(self, shape: tuple[int | None, ...] | None, first: bool) -> None:
+        if shape is None:
+            return
         axis, needed = (-3, f"{self.channels}, height, width") if first else (-1, f"height, width, {self.channels}")
-        if shape is not None and (len(shape) < 3 or shape[axis] not in (None, self.channels)):
-            raise ValueError(
-                f"Expected images of {self.channels} channel(s), shape (..., {needed}). Received: shape {shape}"
-            )
-        if shape is not None and self.mean_image:
-            sides = shape[-2:] if first else shape[-3:-1]
-            if any(side not in (None, own) for side, own in zip(sides, self.size, strict=True)):
-                raise ValueError(
-                    f"Expected images of {self.size[0]}x{self.size[1]} pixels, of which a mean image is subtracted. "
-                    f"Received: shape {shape}"
-                )
+        sides = shape[-2:] if first else shape[-3:-1]
+        refuse(
+            (
+                len(shape) < 3 or shape[axis] not in (None, self.channels),
+                f"Expected images of {self.channels} channel(s), shape (..., {needed}). Received: shape {shape}",
+            ),
+            (
+                self.mean_image and any(side not in (None, own) for side, own in zip(sides, self.size, strict=False)),
+                f"Expected images of {self.size[0]}x{self.size[1]} pixels, of which a mean image is subtracted. "
+                f"Received: shape {shape}",
+            ),
+        )
 
     def _normalize_contrast(self, x: Any, pixels: Any, library: Library | None, first: bool) -> Any:
         """By each image's own statistics: in NumPy summed in float64, in other libraries in float32."""
@@ -324,8 +321,7 @@ def mean_image_of(images: np.ndarray) -> np.ndarray:
 @functools.cache
 def mean_image(data: str) -> np.ndarray:
     """Return the mean training image of a data set, `mean_image_of` stored in float16: float32, read-only."""
-    if data not in MEAN_IMAGES:
-        raise ValueError(f"`mean_image` must be one of {', '.join(MEAN_IMAGES)}. Received: mean_image={data!r}")
+    check_choice("mean_image", data, MEAN_IMAGES)
     with np.load(Path(__file__).parent / "mean_images.npz", allow_pickle=False) as file:
         image = file[data].astype(np.float32)
     image.setflags(write=False)

@@ -30,8 +30,8 @@ from typing import Any, NoReturn
 
 from keras_highway._support.backend import explained
 from keras_highway._support.files import may_pass
-from keras_highway._support.schema import positive
-from keras_highway._support.terminal import CLOSED_PIPE, did_you_mean, drop_output, is_closed, visible_lines
+from keras_highway._support.schema import check_choice, positive
+from keras_highway._support.terminal import CLOSED_PIPE, drop_output, is_closed, visible_lines
 from keras_highway.data.datasets import DATA_VARIABLE, FOLDERS, folder_of
 from keras_highway.tasks import LANGUAGE, format_metric, metric_name
 from keras_highway.training.data.synthetic import PREFIX
@@ -80,11 +80,10 @@ def main(argv=None) -> None:
         if getattr(args, name) == "":
             parser.error(f"--{name} is empty: give a value, or leave it out.")
     start = [f"{name}={getattr(args, name)!r}" for name in ("init", "freeze") if getattr(args, name) is not None]
-    with errors_in_a_line():
-        recipe = choose(args.recipe, [*args.set, *start], args.tiny)
-    out = args.out or f"runs/{recipe.name}"
     options = {name: getattr(args, name) for name in ("save_steps", "until", "log_steps", "finish")}
     with errors_in_a_line():
+        recipe = choose(args.recipe, [*args.set, *start], args.tiny)
+        out = args.out or f"runs/{recipe.name}"
         result = _train()(recipe, args.data, out, args.strategy, **options)
     if result is None:
         from keras_highway.training.checkpoint import epochs_of
@@ -97,8 +96,7 @@ def main(argv=None) -> None:
 
 def choose(name: str, settings: list[str], small: bool) -> Recipe | LanguageRecipe:
     """Return a recipe by name, with settings."""
-    if name not in RECIPES:
-        raise ValueError(f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)} Known: {', '.join(RECIPES)}.")
+    check_choice("recipe", name, RECIPES)
     recipe = tiny(RECIPES[name]) if small else RECIPES[name]
     return with_settings(recipe, settings)
 

@@ -5,27 +5,30 @@ which reads results and analyses. A claim that is a published accuracy names its
 weights.
 """
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
+from training import read_json
 from training.analysis_tables import CIFAR, CONV, IMAGES, NET, NUMBERS, PHOTOGRAPHS
+from training.net_figures import SAMPLES
+from training.study import difference, spread
 from zoo.release import studies
 from zoo.release.studies import COMPARISONS, DESIGNS, FORMS
 
 ROOT = Path(__file__).resolve().parents[2]
+PAPERS = {
+    "TVDN": "Training Very Deep Networks",
+    "UIE": "Highway and Residual Networks Learn Unrolled Iterative Estimation",
+    "BLOG": "Weighted Skip Connections are Not Harmful for Deep Nets",
+}
 VERDICTS = ("holds", "holds in part", "contradicted", "cannot be decided", "not tested")
 _DEPTHS = (10, 20, 50, 100)
 
 
 def page() -> str:
-    """Return the text of docs/claims.md.
-
-    Raises:
-        ValueError: If a claim has no known verdict.
-    """
-    known, rows = values(), _json(ROOT / "zoo/claims.json")
+    """Return the text of docs/claims.md."""
+    known, rows = values(), read_json(ROOT / "zoo/claims.json")
     judged = [row | (_published(row) if "weights" in row else {}) for row in rows]
     for row in judged:
         row["verdict"] = row["verdict"].format(**known)
@@ -37,16 +40,20 @@ def page() -> str:
         "",
         f"{len(judged)} claims, in the order of the papers: {counts}. Numbers are measured here, n = 1 net unless "
         "stated. Intervals are 95 % intervals of a mean difference. A published accuracy counts as reached above its "
-        "mean minus two standard deviations.",
+        "mean minus two standard deviations. Gini index: 0 if all gates of a layer are equally open, near 1 if one of "
+        f"many is. {SAMPLES} test images. Untrained: the net as its recipe starts it now, seed 1.",
         "",
-        "| where | claim | verdict | measured here |",
-        "|---|---|---|---|",
     ]
-    lines += [
-        f"| [{row['where']}]({row['link']}) | {row['claim']} | **{row['verdict']}** "
-        f"| {row['measured'].format(**known)} |"
-        for row in judged
-    ]
+    for paper, title in PAPERS.items():
+        lines += [f"## [{paper}] {title}", "", "| where | claim | verdict | measured here |", "|---|---|---|---|"]
+        lines += [
+            f"| [{row['where'].removeprefix(f'{paper} ')}]({row['link']}) | {row['claim']} | **{row['verdict']}** "
+            f"| {row['measured'].format(**known)} |"
+            for row in judged
+            if row["where"].startswith(paper)
+        ]
+        lines.append("")
+    lines.pop()
     return "\n".join(lines) + "\n"
 
 
@@ -56,8 +63,8 @@ def values() -> dict[str, Any]:
 
 
 def _depth() -> dict[str, Any]:
-    cells = _json(ROOT / "zoo/searches/figure1/result.json")["cells"]
-    found: dict[str, Any] = {"deep": 100 * _json(ROOT / "zoo/runs/highway_fc1000/result.json")["mean"]}
+    cells = read_json(ROOT / "zoo/searches/figure1/result.json")["cells"]
+    found: dict[str, Any] = {"deep": 100 * read_json(ROOT / "zoo/runs/highway_fc1000/result.json")["mean"]}
     for kind in ("plain", "highway"):
         for key, name in (("best_loss", "losses"), ("top_mean_loss", "top")):
             row = {depth: cells[f"{kind}_fc{depth}"][key] for depth in _DEPTHS}
@@ -68,10 +75,10 @@ def _depth() -> dict[str, Any]:
 
 
 def _gates() -> dict[str, Any]:
-    numbers = _json(NUMBERS)
+    numbers = read_json(NUMBERS)
     nets = {NET: numbers[NET]["gates"], CIFAR: numbers[CIFAR]["cifar_gates"]}
     nets |= {name: numbers[name][part]["gates"] for part, name in CONV.items()}
-    gini = {name: net["gini"] for name, net in nets.items() if "gini" in net}
+    gini = {name: net["gini"] for name, net in (nets | {IMAGES: numbers[IMAGES]["images"]}).items() if "gini" in net}
     weak = 100 * _result(CIFAR)["mean"]
     return {
         "fell": _listed({name: 100 * net["bias_share_that_fell"] for name, net in nets.items()}, ".0f", " %"),
@@ -82,6 +89,7 @@ def _gates() -> dict[str, Any]:
         "gini_sample": _listed({name: one["sample"] for name, one in gini.items()}),
         "gini_mean": _listed({name: one["mean"] for name, one in gini.items()}),
         "gini_untrained": _listed({name: one["untrained_sample"] for name, one in gini.items()}),
+        "gini_mean_untrained": _listed({name: one["untrained_mean"] for name, one in gini.items()}),
         "sparse_verdict": _word([one["sample"] > one["untrained_sample"] for one in gini.values()]),
         "average_verdict": _word([one["mean"] < one["sample"] for one in gini.values()]),
         "change": 100 * nets[NET]["change_in_early_blocks"],
@@ -90,7 +98,7 @@ def _gates() -> dict[str, Any]:
 
 
 def _blocks() -> dict[str, Any]:
-    numbers = _json(NUMBERS)
+    numbers = read_json(NUMBERS)
     photographs = numbers[PHOTOGRAPHS]["imagenette"]
     dense = {name: _costs(net["test"]) for name, net in numbers[NET]["baselines"].items()}
     training = numbers[NET]["baselines"]["highway_fc50_tanh"]["training"]
@@ -100,10 +108,12 @@ def _blocks() -> dict[str, Any]:
     errors = {IMAGES: numbers[IMAGES]["images"]["estimation"]}
     errors |= {name: numbers[name][part]["estimation"] for part, name in CONV.items()}
     errors |= {f"{net}.imagenette": one["estimation"] for net, one in photographs.items()}
-    steps = [std[i] > std[i + 1] for net in errors.values() for std in _column(net, "std") for i in range(len(std) - 2)]
-    largest = {
-        name: max(abs(mean) for stage in _column(net, "mean")[:3] for mean in stage) for name, net in errors.items()
-    }
+    steps = _falls(errors)
+    before = {name: {s: v["untrained"] for s, v in net.items()} for name, net in errors.items() if _has_control(net)}
+    largest, untrained = (
+        {name: max(abs(mean) for stage in _column(net, "mean")[:3] for mean in stage) for name, net in nets.items()}
+        for nets in (errors, before)
+    )
     swaps = {name: _swap_costs(numbers[name][part]["reshuffle"]) for part, name in CONV.items()}
     stage4 = photographs["resnet50"]["estimation"]["stage4"]["mean"][:-1]
     return {
@@ -114,7 +124,10 @@ def _blocks() -> dict[str, Any]:
         "medians": _listed({name: statistics.median(costs) for name, costs in medians.items()}),
         "swaps": _listed({name: max(costs) for name, costs in swaps.items()}, ".1f", " in the most sensitive stage"),
         "errors": _listed(largest),
+        "errors_untrained": _listed(untrained),
         "falls": sum(steps),
+        "falls_untrained": sum(_falls(before)),
+        "steps_untrained": len(_falls(before)),
         "steps": len(steps),
         "falls_verdict": _word(steps),
         "stage4": ", ".join(f"{mean:+.2f}" for mean in stage4),
@@ -124,10 +137,9 @@ def _blocks() -> dict[str, Any]:
 def _trained() -> dict[str, Any]:
     gatings = ("full", "coupled", "c_only", "t_only", "residual", "plain")
     perplexity = {gating: _result(f"charlm_large_{gating}.ptb")["mean"] for gating in gatings}
-    uie = next(comparison for comparison in COMPARISONS if comparison.name == "imagenette_uie")
     losses = {
         net.replace("_uie", "").removesuffix("_64"): logs[1][-1]["train_loss"]
-        for net, logs in studies._finished(uie, studies.RUNS).items()
+        for net, logs in studies._finished(_named("imagenette_uie"), studies.RUNS).items()
     }
     at_20 = {net: _difference(DESIGNS, f"{net}20", "resnet20") for net in ("highway", "exclusive", "preact", "postact")}
     forms = ("channel", "low_rank", "tied", "shared", "stochastic_depth")
@@ -137,6 +149,7 @@ def _trained() -> dict[str, Any]:
         "small": "20 layers, 15 epochs and a bias of -2, where the blog has 110 layers",
         **losses,
         **at_20,
+        "photographs": _difference(_named("imagenette_pair_5"), "highway50_imagenette", "resnet50_imagenette"),
         "postact_zerobn": _difference(DESIGNS, "postact20_zerobn", "resnet20"),
         **{form: _difference(FORMS, f"highway20_{form}", "highway20") for form in forms},
     }
@@ -148,18 +161,19 @@ def _published(row) -> dict[str, str]:
     result = _result(row["weights"])
     ours, std = 100 * result["mean"], 100 * (result["std"] or 0)
     reached = ours >= float(mean) - 2 * (float(rest[0] if rest else 0) ** 2 + std**2) ** 0.5
-    measured = f"`{row['weights']}`: {studies.spread(tuple(100 * v for v in result['values']), 2)} %, n = {result['n']}"
+    measured = f"`{row['weights']}`: {spread(tuple(100 * v for v in result['values']), 2)} %, n = {result['n']}"
     text = f"{measured}, {result['epochs']} epochs"
     return {"verdict": "holds" if reached else "not tested", "measured": text if reached else f"{text}: too short"}
+
+
+def _named(name: str):
+    return next(comparison for comparison in COMPARISONS if comparison.name == name)
 
 
 def _difference(comparison, first: str, second: str) -> str:
     done = studies._finished(comparison, studies.RUNS)
     pairs = studies._pairs(done[first], done[second])
-    low, high = studies._interval(pairs)
-    return (
-        f"`{first}` minus `{second}`: {statistics.mean(pairs):+.2f} points ({low:.2f} to {high:.2f}), n = {len(pairs)}"
-    )
+    return f"`{first}` minus `{second}`: {difference(pairs)} points, n = {len(pairs)}"
 
 
 def _costs(curve) -> list[float]:
@@ -171,6 +185,15 @@ def _costs(curve) -> list[float]:
 
 def _swap_costs(curve) -> list[float]:
     return _costs(curve | {"accuracy": curve["one_swap"]})
+
+
+def _has_control(net) -> bool:
+    return all("untrained" in stage for stage in net.values())
+
+
+def _falls(errors) -> list[bool]:
+    """Return for each step from block to block whether the spread falls; the last block has no error by definition."""
+    return [std[i] > std[i + 1] for net in errors.values() for std in _column(net, "std") for i in range(len(std) - 2)]
 
 
 def _column(net, key) -> list[list[float]]:
@@ -188,8 +211,4 @@ def _listed(found: dict[str, float], form: str = ".2f", unit: str = "") -> str:
 
 
 def _result(name: str) -> dict[str, Any]:
-    return _json(ROOT / "zoo/weights" / name / "result.json")
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
+    return read_json(ROOT / "zoo/weights" / name / "result.json")
