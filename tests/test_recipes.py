@@ -62,7 +62,7 @@ def test_the_size_that_a_recipe_states_gives_way_to_that_of_another_transform():
     smaller = with_settings(recipe, ["transform=imagenet_64", "net.gate_bias=-3"])
     assert smaller.input_shape == (64, 64, 3) and dict(smaller.overrides) == {"gate_bias": -3}
     assert with_settings(recipe, ["transform=imagenet_128"]) == recipe
-    with pytest.raises(ValueError, match=r"net\.input_shape must be the shape .*128, 128, 3"):
+    with pytest.raises(ValueError, match=r"net\.input_shape must equal the image shape .*128, 128, 3"):
         with_settings(recipe, ["transform=imagenet_64", "net.input_shape=[128,128,3]"])
     with pytest.raises(ValueError, match=r"Did you mean 'imagenet_64'"):
         with_settings(recipe, ["transform=imagenet64"])
@@ -134,8 +134,8 @@ def test_settings_that_are_refused(recipe, settings, message):
         (["mnist10_w16", "--set", "classes=1000000000000"], "Unknown field"),
         (["mnist10_w16", "--set", "net.classes=1000000000000"], "follows from the data"),
         (["mnist10_w16", "--set", "epochs=1000000000000000000000"], "`epochs`: Expected `int` <="),
-        (["mnist10_w16", "--set", "net.input_shape=[14,14,1]"], "must be the shape of the images"),
-        (["mnist10_w16", "--set", "net.input_shape=[28,28,3]"], "must be the shape of the images"),
+        (["mnist10_w16", "--set", "net.input_shape=[14,14,1]"], "must equal the image shape"),
+        (["mnist10_w16", "--set", "net.input_shape=[28,28,3]"], "must equal the image shape"),
     ],
 )
 def test_impossible_requests_are_one_line_and_code_2(capsys, argv, message):

@@ -65,11 +65,8 @@ def plain(value: Any) -> Any:
     """Convert NumPy's numbers and arrays to Python's, in lists and tuples too."""
     if type(value) in (list, tuple):
         return type(value)(map(plain, value))
-    return (
-        value.tolist()
-        if isinstance(value, np.generic | np.ndarray) and not isinstance(value, np.timedelta64)
-        else value
-    )
+    is_numpy = isinstance(value, np.generic | np.ndarray) and not isinstance(value, np.timedelta64)
+    return value.tolist() if is_numpy else value
 
 
 def is_whole(number: Any) -> bool:
