@@ -91,14 +91,8 @@ class ImageClassifier(NamedTuple):
         for start in range(0, len(images), _BATCH):
             x = self.transform.apply(np.stack(images[start : start + _BATCH]))
             # Called, not predict(): tracing the graph takes longer than a few images.
-            predictions += self.decode(ops.convert_to_numpy(model(x, training=False)), top)
+            predictions += best_classes(ops.convert_to_numpy(model(x, training=False)), self.classes, top)
         return predictions
-
-    def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
-        """Return the best classes of each row of probabilities; raise a ValueError if one is not finite."""
-        if not np.isfinite(probabilities).all():
-            raise ValueError(f"The network's outputs are not finite: it names no class. Received: {self.weights}")
-        return best_classes(probabilities, self.classes, top)
 
 
 def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifier:
@@ -123,6 +117,7 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
                 )
         else:
             spec, result = get_spec(file.variant), described(file.info).metrics
+            count = count or spec.classes
             if spec.task is not IMAGES:
                 raise LanguageModelError(file.path)
             data = file.info.data or ("" if names else published_for(spec) or "")
@@ -272,8 +267,8 @@ def decode_predictions(
     scores = np.asarray(ops.convert_to_numpy(predictions) if ops.is_tensor(predictions) else predictions)
     if classes is None and isinstance(weights, list | tuple | np.ndarray):
         classes = list(weights)
-    if isinstance(classes, str):
-        raise ValueError(f"`classes` must be the names of the classes, one each. Received: classes={classes!r}")
+    if isinstance(classes, str | set | frozenset):
+        raise ValueError(f"`classes` must be the names of the classes, in order. Received: classes={classes!r}")
     pairs = classes_of(cast(Weights, weights)) if classes is None else [(str(i), str(n)) for i, n in enumerate(classes)]
     if scores.ndim != 2 or scores.shape[1] != len(pairs):
         whose = f"of {weights!r} " if classes is None else f"of {len(pairs)} classes "
@@ -283,5 +278,7 @@ def decode_predictions(
 
 def best_classes(scores: np.ndarray, classes: Sequence[tuple[str, str]], top: int) -> list[list[Prediction]]:
     """Return the best classes of each row of scores, best first; equal scores keep the order of the classes."""
+    if np.isnan(scores).any():
+        raise ValueError("The network's outputs are not finite, so they name no class. Received: NaN")
     best = np.argsort(-np.asarray(scores, np.float64), axis=1, kind="stable")[:, :top]  # unsigned ones would wrap
     return [[Prediction(*classes[i], float(row[i])) for i in order] for row, order in zip(scores, best, strict=True)]

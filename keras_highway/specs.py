@@ -16,7 +16,7 @@ from keras_highway._support.schema import coerced, refuse
 from keras_highway.gating import carry_gate_bias, check_gates, gate_bias_for_depth, get_gating
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
-Size = Annotated[int, Meta(ge=1)]
+Size = Annotated[int, Meta(ge=1, le=10**6)]
 Sizes = Annotated[tuple[Size, ...], Meta(min_length=1)]
 
 

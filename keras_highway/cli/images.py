@@ -31,8 +31,9 @@ from keras_highway.data.photographs import (
     some_of,
     tfds_test_set,
 )
-from keras_highway.predictions import ImageClassifier, LanguageModelError, find_classifier
+from keras_highway.predictions import ImageClassifier, LanguageModelError, best_classes, find_classifier
 from keras_highway.report import default_samples, make_report, numbers_path, write_report
+from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, format_metric, format_recorded, is_of, measured_on, of_this_file
 
 _IMAGES, _PHOTOGRAPHS = 500, 100  # at once
@@ -121,7 +122,7 @@ def gates(arguments: argparse.Namespace) -> int:
         return USAGE
     with usage_errors():  # nets in a scan have no blocks
         traces = trace(classifier.model(), classifier.transform.apply(pixels[0][None]))
-        best = classifier.decode(traces.output, top=1)[0][0]
+        best = best_classes(traces.output, classifier.classes, top=1)[0][0]
     constant = {gate: any(getattr(entry, gate).ndim == 0 for entry in traces.values()) for gate in _GATES}
     gate = "c" if constant["t"] and not constant["c"] else "t"
     out = Path(arguments.out)
@@ -343,10 +344,11 @@ def summary(arguments: argparse.Namespace) -> int:
     """Print the costs of a variant by stage as a table, or JSON."""
     with usage_errors():
         overrides = dict(map(parse_setting, arguments.overrides))
-        if (task := get_spec(arguments.variant).task) is not IMAGES:
-            raise UsageError(f"{arguments.variant} reads {task.inputs}, not images: `list` shows its parameters.")
-        shape = tuple(arguments.input_shape) if arguments.input_shape else None
-        model = create_model(arguments.variant, input_shape=shape, **overrides)
+        spec = override(get_spec(arguments.variant), **overrides)
+        if spec.task is not IMAGES:
+            raise UsageError(f"{spec.name} reads {spec.task.inputs}, not images: `list` shows its parameters.")
+        overrides["input_shape"] = tuple(arguments.input_shape or spec.input_shape)
+        model = create_model(arguments.variant, **overrides)
     costs = cost(model)
     if arguments.json:
         stages = [row._asdict() for row in (*costs, costs.total)]

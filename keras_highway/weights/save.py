@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +237,8 @@ def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...
 def _checked_names(class_names: Any, known: tuple[str, ...], classes: int) -> tuple[str, ...]:
     if class_names is None:
         return known if len(known) == classes else tuple(map(str, range(classes)))
-    if isinstance(class_names, str | set | frozenset | Mapping) or len(class_names) != classes:
+    unordered = isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Sized)
+    if unordered or len(class_names) != classes:
         raise ValueError(
             f"`class_names` must be {classes} names, one per class, in order. Received: class_names={class_names!r}"
         )
