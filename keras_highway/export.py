@@ -53,7 +53,7 @@ def load_exportable(weights: str, logits: bool = False, any_size: bool = False) 
     sum(filters))`, the result of `CharLM.encode`.
     """
     file = resolve(weights)
-    activation = None if logits else "softmax"
+    activation = None if logits else file.info.scores(file.classes)
     if file.archive is not None:
         if any_size and None not in file.archive.input_shape:
             raise ValueError(f"{file.path} takes images of one size: leave any_size out, or use keras_highway.save.")

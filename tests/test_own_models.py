@@ -133,6 +133,50 @@ def test_a_folder_is_loaded_and_classified_with_its_names(trained, tmp_path, cap
     assert body.output_shape == (None, None, None, 32)
 
 
+@pytest.mark.parametrize(("classes", "activation"), [(1, None), (1, "sigmoid"), (3, None), (3, "sigmoid")])
+def test_save_and_load_keep_the_activation_of_the_head(classes, activation, tmp_path):
+    model = kh.create_model("mnist10_w16", classes=classes, classifier_activation=activation)
+    folder, x = kh.save(model, tmp_path / "net", transform="mnist"), np.random.default_rng(0).random((2, 28, 28, 1))
+    again = kh.load(folder)
+    np.testing.assert_array_equal(np.asarray(again(x)), np.asarray(model(x)))
+    assert "softmax" in str(kh.load(folder, classifier_activation="softmax").get_layer("head").activation)
+    assert json.loads((folder / "weights.json").read_text())["activation"] == (activation or "linear")
+    os.remove(folder / "weights.json")  # the weight file knows it, too
+    np.testing.assert_array_equal(np.asarray(kh.load(folder)(x)), np.asarray(model(x)))
+    alone = keras.saving.load_model(bundle(kh.save(again, tmp_path / "more"), tmp_path / "bundle"))
+    np.testing.assert_array_equal(np.asarray(alone(x)), np.asarray(model(x)))
+    assert kh.create_model("mnist10_w16", classes=1).get_layer("head").activation is keras.activations.sigmoid
+
+
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+def test_classify_applies_a_threshold_to_a_head_of_one_output(activation, tmp_path, capsys):
+    model = kh.create_model("mnist10_w16", classes=1, classifier_activation=activation)
+    model.get_layer("head").set_weights([np.zeros((144, 1)), np.full(1, np.log(0.6 / 0.4))])
+    folder, image = kh.save(model, tmp_path / "net", ["even"], "mnist"), str(tmp_path / "a.png")
+    Image.fromarray(np.zeros((28, 28), np.uint8)).save(image)
+    assert main(["classify", image, "--weights", str(folder)]) == 0
+    assert capsys.readouterr().out == f"{image}: even 60.00 %\n"
+    assert main(["classify", image, "--weights", str(folder), "--threshold", "0.7"]) == 0
+    assert capsys.readouterr().out == f"{image}: not even (even 60.00 %)\n"
+    ((name, score),) = [prediction[1:] for prediction in kh.classify(image, folder)]
+    assert name == "even" and score == pytest.approx(0.6)
+    with pytest.raises(ValueError, match="the name of class 1"):
+        kh.save(model, folder, ["odd", "even"], "mnist")
+
+
+def test_classify_names_every_label_at_the_threshold(tmp_path, capsys):
+    model = kh.create_model("mnist10_w16", classes=3, classifier_activation="sigmoid")
+    probabilities = np.array([0.9, 0.2, 0.6])
+    model.get_layer("head").set_weights([np.zeros((144, 3)), np.log(probabilities / (1 - probabilities))])
+    folder, image = kh.save(model, tmp_path / "net", PETS, "mnist"), str(tmp_path / "a.png")
+    Image.fromarray(np.zeros((28, 28), np.uint8)).save(image)
+    for threshold, expected in (("0.5", "bird 90.00 %  dog 60.00 %"), ("0.95", "none (bird 90.00 %)")):
+        assert main(["classify", image, "--weights", str(folder), "--threshold", threshold]) == 0
+        assert capsys.readouterr().out == f"{image}: {expected}\n"
+    assert [name for _, name, _ in kh.classify(image, folder, threshold=0.1)] == ["bird", "dog", "cat"]
+    assert kh.classify(image, folder, threshold=0.95) == []
+
+
 @pytest.mark.more
 def test_photographs_are_evaluated_by_a_saved_folder(trained, tmp_path, capsys):
     folder = kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM)

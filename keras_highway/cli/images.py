@@ -80,13 +80,19 @@ def classify(arguments: argparse.Namespace) -> int:
         images = [
             {"file": path, "error": errors[index]}
             if index in errors
-            else {"file": path, "predictions": [prediction._asdict() for prediction in predictions[index]]}
+            else {
+                "file": path,
+                "predictions": [p._asdict() for p in classifier.above(predictions[index], arguments.threshold)],
+            }
             for index, path in enumerate(arguments.images)
         ]
         print(json_text({"weights": classifier.weights, "images": images}))
     else:
         for index, best in predictions.items():
-            scores = "  ".join(f"{visible(prediction.name)} {percent(prediction.score)}" for prediction in best)
+            shown = classifier.above(best, arguments.threshold) or best[:1]
+            scores = "  ".join(f"{visible(prediction.name)} {percent(prediction.score)}" for prediction in shown)
+            if classifier.activation == "sigmoid" and best[0].score < arguments.threshold:
+                scores = f"{'none' if len(classifier.classes) > 1 else f'not {visible(best[0].name)}'} ({scores})"
             print(f"{visible(arguments.images[index])}: {scores}")
     return USAGE if errors else OK
 
@@ -154,7 +160,7 @@ def _on_data_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> 
         raise UsageError(f"--{for_photographs[0]} is for photographs: add --data DIR.")
     data = find_data(classifier, arguments.data)
     with usage_errors():
-        model = classifier.model(classifier_activation=None)
+        model = classifier.model(logits=True)
         check_images(model, data.x_test, classifier.data)
     accuracy, loss = measure(
         model,
@@ -194,7 +200,7 @@ def _on_photographs(arguments: argparse.Namespace, classifier: ImageClassifier) 
         real = read_real_labels(arguments.real) if arguments.real else None
         if real is not None and classes != 1000:
             raise UsageError(f"ReaL labels are of ImageNet's 1000 classes; the weights have {classes}.")
-        model = classifier.model(classifier_activation=None)
+        model = classifier.model(logits=True)
         batch_size = arguments.batch_size or _PHOTOGRAPHS
         scores = measure_photographs(model, classifier.transform, test_set, batch_size, real)
     if not scores.images:

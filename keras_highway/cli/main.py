@@ -176,6 +176,8 @@ def _classify(commands) -> None:
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files of any common format")
     _weights(parser, optional=True)
     parser.add_argument("--top", type=positive, default=3, metavar="K", help="number of classes to show (default: 3)")
+    text = "least probability of a label, if the head is a sigmoid (default: 0.5)"
+    parser.add_argument("--threshold", type=float, default=0.5, metavar="P", help=text)
     parser.add_argument("--invert", action="store_true", help=_INVERT_HELP)
     _json(parser)
 

@@ -26,7 +26,7 @@ from keras.src.saving import saving_lib
 from msgspec import Meta
 
 from keras_highway._support.files import atomic_write, may_pass, read_regular
-from keras_highway.weights.info import Overrides, Removed, Sha256, Text, WeightFileError, decode
+from keras_highway.weights.info import Activation, Overrides, Removed, Sha256, Text, WeightFileError, decode
 
 SUFFIX = ".weights.h5"
 _STAMP = "keras_highway"
@@ -51,6 +51,7 @@ class _Stamp(TypedDict, total=False):
     vocabulary: Sha256
     overrides: Overrides
     removed: Removed
+    activation: Activation
     sealed: bool
     digest: str  # of files that were sealed before `sealed` was stated
 

@@ -38,7 +38,7 @@ SIZES = ("classes", "characters", "input_shape")  # fields of the spec that foll
 
 
 class FreshHead(Notice):
-    """Weights were loaded for another number of classes than theirs: the body is trained, the classifier is random."""
+    """Weights were loaded for other classes than theirs: the body is trained, the classifier is random."""
 
 
 def reset_head(model: keras.Model) -> None:
@@ -100,12 +100,12 @@ def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) 
     return own
 
 
-def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
+def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec, names: tuple[str, ...] = ()) -> None:
     """Set a model's weights from a file; layer by layer, through a model of the file's own form, if the two differ.
 
-    A file without metadata, as Keras writes it, may be of the requested network. A classifier of another number of
-    classes keeps its values; layers that the model lacks are ignored. The first convolution is brought to the channels
-    of the model's input.
+    A file without metadata, as Keras writes it, may be of the requested network. The classifier is fresh for another
+    number of classes, or if `names` are other classes; layers that the model lacks are ignored. The first convolution
+    is brought to the channels of the model's input.
     """
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
@@ -116,11 +116,25 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     may_be_it = (same_head and spec == row) or ((same_head or head is None) and not file.stated)
     if may_be_it and file.shapes == _shapes_of(model):
         _set(model, file)
+        donor = model
+    else:
+        _check_function(file, spec, row)
+        donor = without_removed(_donor(file, row), file)
+        load_exactly(donor, file)
+        _copy(donor, model, file)
+    other_names = bool(names) and names != file.info.classes and file.classes is not None
+    theirs = head and donor.get_layer("head").units
+    if head is None or (theirs == head.units and not other_names):
         return
-    _check_function(file, spec, row)
-    donor = without_removed(_donor(file, row), file)
-    load_exactly(donor, file)
-    _copy(donor, model, file)
+    if theirs == head.units:
+        reset_head(model)
+    ours = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else f"{head.units} classes"
+    warnings.warn(
+        f"The head for {ours} is fresh: {file.path} has one for {theirs if theirs != head.units else 'other'} classes. "
+        "Train it before its predictions mean anything.",
+        FreshHead,
+        stacklevel=4,
+    )
 
 
 def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
@@ -215,7 +229,7 @@ def _check_function(file: WeightsFile, spec: NetSpec, row: NetSpec) -> None:
 
 
 def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
-    """Set every layer but a fresh head; nothing is set unless all shapes fit."""
+    """Set every layer but a head of another number of classes; nothing is set unless all shapes fit."""
     pairs = []
     has_top = any(layer.name == "head" for layer in model.layers)
     for layer in donor.layers:
@@ -223,12 +237,6 @@ def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
             continue
         target = next((t for t in model.layers if t.name == layer.name), None)
         if layer.name == "head" and target is not None and target.units != layer.units:
-            warnings.warn(
-                f"The head for {target.units} classes is fresh: {file.path} has one for {layer.units}. Train it before "
-                "its predictions mean anything.",
-                FreshHead,
-                stacklevel=2,
-            )
             continue
         if not layer.weights:
             continue

@@ -154,7 +154,7 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tra
     write_check(weights, folder / CHECK)
     names, arrays = named_arrays(weights.network)
     _write_safetensors(arrays, names, folder / SAFETENSORS)
-    _write_json(folder / "config.json", keras.saving.serialize_keras_object(weights.with_softmax()))
+    _write_json(folder / "config.json", keras.saving.serialize_keras_object(weights.blank()))
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     if (folder / "log.csv").is_file():
         tested = "held-out" if row.metrics.get("holdout_images") else "test"

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import keras
 
@@ -28,6 +28,7 @@ from keras_highway.weights.info import (
     FILE,
     RESULT,
     ROW,
+    Activation,
     ClassNames,
     WeightsInfo,
     check_field,
@@ -41,7 +42,6 @@ from keras_highway.weights.load import to_json_values, trimmed
 from keras_highway.weights.publish import publish
 
 _HEAD = "head"
-_ACTIVATIONS = ("softmax", "linear")
 _SUFFIXES = (".keras", ".h5", ".safetensors")
 _ELSEWHERE = "Save it with model.save('model.keras') instead."
 # Fields of a layer's configuration that change no trained function: initial weights, precision, what is frozen or kept.
@@ -73,8 +73,8 @@ def save(
             builds it again.
         folder: Made if it does not exist. An earlier `save` in it is replaced, other files stay. If the process is
             killed while it renames files, `kh.load` refuses the mix of old and new files: save again.
-        class_names: Names of the classes, in order. Defaults to the names of the weights that the model was built with,
-            if it has their classifier, else to numbers.
+        class_names: Names of the classes, in order; for a head with one output, the name of class 1. Defaults to the
+            names of the weights that the model was built with, if it has their classifier, else to numbers.
         transform: The transform of the images, a `keras_highway.data.Transform` or a name for `kh.get_transform`.
             Defaults to the model's own layer `preprocessing`, else to the transform of the weights that the model was
             built with.
@@ -122,13 +122,13 @@ def save(
         classes=_checked_names(class_names, info.classes, classes),
         transform=_checked_transform(transform or info.transform, image_shape(model)),
     )
-    stamp = {"overrides": dict(info.overrides), "removed": list(info.removed)}
+    stamp = {"overrides": dict(info.overrides), "removed": list(info.removed), "activation": info.activation}
     made = not folder.exists()
     with written(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with partial_folder(folder / ROW) as partial:
-                stamp = {key: value for key, value in stamp.items() if value}
+                stamp = {key: value for key, value in stamp.items() if value not in ({}, [], "softmax")}
                 sha256 = files.save(model, partial / FILE, info.variant, classes, **stamp)
                 atomic_write_json(partial / ROW, to_json(dataclasses.replace(info, sha256=sha256)))
                 for file in (FILE, ROW):  # a mix of old and new is refused by the hash in the second
@@ -236,7 +236,12 @@ def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...
 
 def _checked_names(class_names: Any, known: tuple[str, ...], classes: int) -> tuple[str, ...]:
     if class_names is None:
-        return known if len(known) == classes else tuple(map(str, range(classes)))
+        return known if len(known) == classes else ("1",) if classes == 1 else tuple(map(str, range(classes)))
+    if classes == 1 and len(class_names) != 1:
+        raise ValueError(
+            "`class_names` of a head with one output has one entry, the name of class 1. "
+            f"Received: class_names={class_names!r}"
+        )
     if isinstance(class_names, str | set | frozenset | Mapping) or len(class_names) != classes:
         raise ValueError(
             f"`class_names` must be {classes} names, one per class, in order. Received: class_names={class_names!r}"
@@ -252,9 +257,9 @@ def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] 
     """
     head = model.layers[-1]
     activation = keras.activations.serialize(head.activation) if isinstance(head, keras.layers.Dense) else None
-    if head.name != _HEAD or activation not in _ACTIVATIONS:
+    if head.name != _HEAD or activation not in get_args(Activation):
         raise ValueError(
-            f"Model {model.name!r} must end in a classifier 'head' that gives probabilities (softmax) or logits: "
+            f"Model {model.name!r} must end in a classifier 'head' with a softmax, a sigmoid or no activation: "
             f"kh.reset_classifier puts one on a body. {_ELSEWHERE} Received: {head.name!r}, activation {activation!r}"
         )
     info = info_of(model)
@@ -275,9 +280,8 @@ def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] 
     spec = spec if None in shape else override(spec, input_shape=shape)
     removed = info.removed if known else _removed(model, spec, head.units)
     own = to_json_values(spec, row)
-    classes, transform = info.classes, info.transform
-    info = WeightsInfo(variant=row.name, classes=classes, transform=transform, overrides=own, removed=removed)
-    return info, head.units
+    form = {"overrides": own, "removed": removed, "activation": activation}
+    return WeightsInfo(variant=row.name, classes=info.classes, transform=info.transform, **form), head.units
 
 
 def _removed(model: keras.Model, spec: NetSpec, classes: int) -> tuple[str, ...]:

@@ -209,6 +209,7 @@ def _of_stamp(path: Path, variant: str, stamp: Mapping[str, Any], classes: int |
         recipe=result.get("recipe", ""),
         classes=names,
         transform=TRANSFORMS.get(transform or ""),
+        activation=stamp.get("activation", "softmax"),
     )
 
 
@@ -219,7 +220,7 @@ def _of_archive(path: Path, variant: str) -> WeightsFile:
             "keras_highway.load, and keras_highway.save makes weights of it."
         )
     archive = keras_archive.describe(path)
-    info = WeightsInfo(name=path.stem, variant=archive.variant, transform=archive.transform)
+    info = archive.info
     return WeightsFile(path, info, archive.classes, archive=archive)
 
 
