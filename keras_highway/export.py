@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_highway._support.files import partial_path, remove, sweep, written
 from keras_highway._support.keras_models import stage_of
-from keras_highway.analysis.trace import blocks
+from keras_highway.analysis.trace import blocks, check_range
 from keras_highway.applications import get_spec, model_of
 from keras_highway.language import CharLM
 from keras_highway.layers import Preprocessing, SharedKernels
@@ -213,6 +213,7 @@ def _int8_options(model: keras.Model, images: np.ndarray) -> dict:
             f"`int8` must be images of the fixed input shape of the model, {model.input_shape[1:]}. "
             f"Received: shape {images.shape}"
         )
+    check_range(images, model)
     import tensorflow as tf
 
     return {

@@ -18,9 +18,11 @@ from huggingface_hub import constants
 from PIL import Image
 
 import keras_highway as kh
+from keras_highway._support.terminal import Notice
 from keras_highway.analysis.lesions import without
 from keras_highway.cli import main
 from keras_highway.data import Transform
+from keras_highway.data.photographs import folder_test_set
 from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.load import FreshHead
 from keras_highway.weights.publish import find_publishable, verify, write_bundle
@@ -148,6 +150,15 @@ def test_save_and_load_keep_the_activation_of_the_head(classes, activation, tmp_
     assert kh.create_model("mnist10_w16", classes=1).get_layer("head").activation is keras.activations.sigmoid
 
 
+def test_save_warns_of_new_names_on_the_head_of_loaded_weights(trained, tmp_path):
+    model = kh.load(kh.save(trained, tmp_path / "pets", PETS, TRANSFORM))
+    with pytest.warns(Notice, match="tells apart bird, cat, dog"):
+        kh.save(model, tmp_path / "fish", ["carp", "eel", "tench"])
+    kh.save(model, tmp_path / "same", PETS)  # pytest turns warnings into errors
+    model.layers[-1].kernel.assign_add(keras.ops.ones((32, 3)))
+    kh.save(model, tmp_path / "fish", ["carp", "eel", "tench"])
+
+
 @pytest.mark.parametrize("activation", [None, "sigmoid"])
 def test_classify_applies_a_threshold_to_a_head_of_one_output(activation, tmp_path, capsys):
     model = kh.create_model("mnist10_w16", classes=1, classifier_activation=activation)
@@ -175,6 +186,50 @@ def test_classify_names_every_label_at_the_threshold(tmp_path, capsys):
         assert capsys.readouterr().out == f"{image}: {expected}\n"
     assert [name for _, name, _ in kh.classify(image, folder, threshold=0.1)] == ["bird", "dog", "cat"]
     assert kh.classify(image, folder, threshold=0.95) == []
+
+
+def biased(folder, probabilities, class_names):
+    """A saved net with a sigmoid that gives the same probabilities for every image."""
+    classes, p = len(probabilities), np.array(probabilities)
+    model = kh.create_model("mnist10_w16", classes=classes, classifier_activation="sigmoid")
+    model.get_layer("head").set_weights([np.zeros((144, classes)), np.log(p / (1 - p))])
+    return kh.save(model, folder, class_names, "mnist")
+
+
+def evaluated(capsys, folder, data):
+    assert main(["evaluate", str(folder), "--data", str(data), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def images_in(folder, names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((28, 28), np.uint8)).save(folder / name)
+
+
+def test_evaluate_counts_images_and_labels_of_a_csv_file(tmp_path, capsys):
+    net = biased(tmp_path / "net", [0.9, 0.2, 0.6], PETS)
+    images_in(tmp_path / "val", ["a.png", "b.png", "c.png"])
+    (tmp_path / "val" / "labels.csv").write_text("image,labels\na.png,dog;bird\nb.png,bird\nc.png,\n")
+    result = evaluated(capsys, net, tmp_path)
+    assert (result["images"], result["accuracy"]) == (3, pytest.approx(1 / 3))
+    assert result["per_label"] == pytest.approx(2 / 3)
+    chances = [0.9 * 0.8 * 0.6, 0.9 * 0.8 * 0.4, 0.1 * 0.8 * 0.4]
+    assert result["loss"] == pytest.approx(-np.log(chances).mean() / 3)
+    assert main(["evaluate", str(net), "--data", str(tmp_path)]) == 0
+    assert "accuracy 33.33 % (all labels), 66.67 % (per label), loss" in capsys.readouterr().out
+    (tmp_path / "val" / "labels.csv").write_text("image,labels\na.png,eel\n")
+    assert main(["evaluate", str(net), "--data", str(tmp_path)]) == 2
+    assert "Received: eel" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="sigmoid"):
+        folder_test_set(tmp_path, 3)
+
+
+@pytest.mark.parametrize(("class_names", "accuracy"), [(["even"], 0.75), (["odd"], 0.25), (None, 0.25)])
+def test_evaluate_takes_two_folders_for_a_head_of_one_output(class_names, accuracy, tmp_path, capsys):
+    net = biased(tmp_path / "net", [0.6], class_names)
+    images_in(tmp_path / "val", ["even/a.png", "even/b.png", "even/c.png", "odd/a.png"])
+    assert evaluated(capsys, net, tmp_path)["accuracy"] == accuracy
 
 
 @pytest.mark.more

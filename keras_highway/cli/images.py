@@ -155,9 +155,10 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _on_data_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> int:
-    for_photographs = [name for name in ("v2", "real", "csv") if getattr(arguments, name)]
+    for_photographs = [f"--{name} is" for name in ("v2", "real", "csv") if getattr(arguments, name)]
+    for_photographs += ["A head with a sigmoid is"] if classifier.activation == "sigmoid" else []
     if for_photographs:
-        raise UsageError(f"--{for_photographs[0]} is for photographs: add --data DIR.")
+        raise UsageError(f"{for_photographs[0]} for photographs: add --data DIR.")
     data = find_data(classifier, arguments.data)
     with usage_errors():
         model = classifier.model(logits=True)
@@ -205,7 +206,7 @@ def _on_photographs(arguments: argparse.Namespace, classifier: ImageClassifier) 
         scores = measure_photographs(model, classifier.transform, test_set, batch_size, real)
     if not scores.images:
         raise UsageError(f"None of the {scores.broken} files in {test_set.name} can be read.")
-    report = {"weights": classifier.weights, "data": test_set.name, **_figures(scores)}
+    report = {"weights": classifier.weights, "data": test_set.name, **_figures(scores, classifier)}
     print(json_text(report) if arguments.json else visible(_line(report)))
     if arguments.csv:
         with usage_errors():
@@ -218,7 +219,10 @@ def _on_photographs(arguments: argparse.Namespace, classifier: ImageClassifier) 
 
 
 def _test_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> PhotographSet:
-    classes, names = len(classifier.classes), classifier.class_names()
+    classes, names, sigmoid = len(classifier.classes), classifier.class_names(), classifier.activation == "sigmoid"
+    others = [f"--{name}" for name in ("tfds", "v2", "real", "csv") if getattr(arguments, name)]
+    if sigmoid and (others or is_sharded(arguments.data)):
+        raise UsageError(f"{(*others, 'A folder of shards')[0]} is for heads with a softmax, and this has a sigmoid.")
     if arguments.tfds:
         if arguments.v2:
             raise UsageError("--v2 is for a folder: leave one of --v2 and --tfds out.")
@@ -227,11 +231,14 @@ def _test_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> Pho
         from keras_highway.training.data.shards import shard_test_set  # only shards need the training code
 
         return shard_test_set(arguments.data, classes, arguments.v2, names)
-    return folder_test_set(arguments.data, classes, arguments.v2, names)
+    return folder_test_set(arguments.data, classes, arguments.v2, names, sigmoid)
 
 
-def _figures(scores: PhotographScores) -> dict:
+def _figures(scores: PhotographScores, classifier: ImageClassifier) -> dict:
     n = scores.images
+    if classifier.activation == "sigmoid":
+        per_label = {"per_label": scores.per_label / n} if len(classifier.classes) > 1 else {}
+        return {"images": n, "accuracy": scores.top1 / n, **per_label, "loss": scores.loss / n, "broken": scores.broken}
     return {
         "images": n,
         "top1": scores.top1 / n,
@@ -244,8 +251,12 @@ def _figures(scores: PhotographScores) -> dict:
 
 
 def _line(report: dict) -> str:
-    real = f", ReaL {percent(report['real'])} of {report['real_images']}" if report["real"] is not None else ""
     broken = f"; {report['broken']} files could not be read" if report["broken"] else ""
+    if "accuracy" in report:
+        labels = f" (all labels), {percent(report['per_label'])} (per label)" if "per_label" in report else ""
+        where = f"{report['weights']} on the {report['images']} images of {report['data']}"
+        return f"{where}: accuracy {percent(report['accuracy'])}{labels}, loss {report['loss']:.4f}{broken}"
+    real = f", ReaL {percent(report['real'])} of {report['real_images']}" if report["real"] is not None else ""
     return (
         f"{report['weights']} on the {report['images']} images of {report['data']}: top-1 {percent(report['top1'])}, "
         f"top-5 {percent(report['top5'])}, loss {report['loss']:.4f}{real}{broken}"
@@ -286,6 +297,10 @@ def report(arguments: argparse.Namespace) -> int:
     # TensorFlow warns about retracing: every analysis has a network of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     classifier, broken = _found(arguments), 0
+    if classifier.activation == "sigmoid":
+        raise UsageError(
+            f"A report is for heads with a softmax. Received: {arguments.weights}, whose head is a sigmoid"
+        )
     if holds_photographs(arguments.data):
         with usage_errors():
             test_set = folder_test_set(arguments.data, len(classifier.classes), class_names=classifier.class_names())

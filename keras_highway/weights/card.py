@@ -181,15 +181,25 @@ def _image_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
         ),
         by_name=f"kh.load({python_string(row.name)})",
         alone=f"Input: what `preprocess_input` gives, float32 (n, {height}, {width}, {channels}); output: "
-        "probabilities.",
+        f"{'logits' if row.activation == 'linear' else 'probabilities'}.",
         knows=(
             "classes",
             f"{len(row.classes)}: {', '.join(row.classes[:10])}{', ...' if len(row.classes) > 10 else ''}",
         ),
         input=f"{described(images)}; central crop {images.crop}, {images.interpolation}",
-        details=tuple(_details(row.metrics, lambda value: f"{words} {100 * value:.2f} %")),
+        details=(*_head(row), *_details(row.metrics, lambda value: f"{words} {100 * value:.2f} %")),
         conditions={},
     )
+
+
+def _head(row: WeightsInfo) -> Iterator[tuple[str, str]]:
+    """Yield the row of a card's table about a head that does not end in a softmax."""
+    if row.activation == "linear":
+        yield "head", f"logits; a {row.scores(len(row.classes))} gives probabilities"
+    elif row.activation == "sigmoid" and len(row.classes) == 1:
+        yield "head", f"a sigmoid: the probability of {row.classes[0]}"
+    elif row.activation == "sigmoid":
+        yield "head", "a sigmoid for each class: an image has any number of labels; an image is right if all labels are"
 
 
 def _text_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:

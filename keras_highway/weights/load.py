@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_highway._support.files import read_bounded
 from keras_highway._support.keras_models import input_in, output_in, without_values
-from keras_highway._support.terminal import Notice
+from keras_highway._support.terminal import Notice, some
 from keras_highway.analysis.lesions import without
 from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabulary
 from keras_highway.layers import Preprocessing
@@ -128,7 +128,7 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec, names: tuple
         return
     if theirs == head.units:
         reset_head(model)
-    ours = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else f"{head.units} classes"
+    ours = some(names) if names else f"{head.units} classes"
     warnings.warn(
         f"The head for {ours} is fresh: {file.path} has one for {theirs if theirs != head.units else 'other'} classes. "
         "Train it before its predictions mean anything.",

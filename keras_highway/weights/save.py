@@ -4,17 +4,20 @@ import contextlib
 import dataclasses
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import keras
+import numpy as np
 
 from keras_highway._support.files import atomic_write_json, partial_folder, written
 from keras_highway._support.keras_models import input_in, output_in
+from keras_highway._support.terminal import Notice, some
 from keras_highway.analysis.trace import blocks as blocks_of
 from keras_highway.applications import build_with, get_spec
-from keras_highway.data.transforms import Transform
+from keras_highway.data.transforms import Transform, default_names
 from keras_highway.layers import Preprocessing
 from keras_highway.models.transfer import without_updates
 from keras_highway.predictions import get_transform
@@ -122,6 +125,7 @@ def save(
         classes=_checked_names(class_names, info.classes, classes),
         transform=_checked_transform(transform or info.transform, image_shape(model)),
     )
+    _warn_of_other_names(model, info.classes)
     stamp = {"overrides": dict(info.overrides), "removed": list(info.removed), "activation": info.activation}
     made = not folder.exists()
     with written(folder):
@@ -236,7 +240,7 @@ def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...
 
 def _checked_names(class_names: Any, known: tuple[str, ...], classes: int) -> tuple[str, ...]:
     if class_names is None:
-        return known if len(known) == classes else ("1",) if classes == 1 else tuple(map(str, range(classes)))
+        return known if len(known) == classes else default_names(classes)
     if classes == 1 and len(class_names) != 1:
         raise ValueError(
             "`class_names` of a head with one output has one entry, the name of class 1. "
@@ -247,6 +251,23 @@ def _checked_names(class_names: Any, known: tuple[str, ...], classes: int) -> tu
             f"`class_names` must be {classes} names, one per class, in order. Received: class_names={class_names!r}"
         )
     return convert(list(class_names), ClassNames, "`class_names`")
+
+
+def _warn_of_other_names(model: keras.Model, names: tuple[str, ...]) -> None:
+    """Warn of new names on the classifier that loaded weights have, which still tells their own classes apart."""
+    info = info_of(model)
+    if info is None or not info.folder or info.classes in ((), names, default_names(len(names))):
+        return
+    kernel, arrays = keras.ops.convert_to_numpy(model.layers[-1].kernel), {}
+    with contextlib.suppress(ValueError, OSError):  # the file may have changed since
+        arrays = files.read(Path(info.folder) / FILE).arrays
+    if any(np.array_equal(kernel, array) for array in arrays.values()):
+        warnings.warn(
+            f"The head is unchanged since it was loaded: it tells apart {some(info.classes)}. Load the weights with "
+            "classes=[...] for a fresh head, and train it.",
+            Notice,
+            stacklevel=3,
+        )
 
 
 def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] | None) -> tuple[WeightsInfo, int]:

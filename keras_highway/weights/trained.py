@@ -173,7 +173,8 @@ class ClassifierWeights(TaskWeights):
                 "The weights name no known data set: pass the folder of their test photographs, DIR/val/CLASS/* or "
                 f"DIR/CLASS/*. Received: data_dir={folder!r}, data={self.row.data!r}"
             )
-        return folder_test_set(folder, len(classes), class_names=classes)
+        sigmoid = self.row.scores(len(classes)) == "sigmoid"
+        return folder_test_set(folder, len(classes), class_names=classes, sigmoid=sigmoid)
 
     def _measure_photographs(self, data_dir: Any, batch_size: int) -> Measured:
         from keras_highway.analysis.scores import measure_photographs
