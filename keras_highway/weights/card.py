@@ -1,5 +1,6 @@
 """The model card: the README.md of a repository, its header for machines and its text for readers."""
 
+import contextlib
 import dataclasses
 import re
 import shlex
@@ -20,7 +21,14 @@ from keras_highway.weights import registry
 from keras_highway.weights.hub import client
 from keras_highway.weights.info import RESULT, WeightsInfo, format_epochs
 
+CARD = "README.md"
 CURVE = "curve.png"
+_BEGIN = "<!-- keras_highway writes from here: put your own text before this line or after the last one -->"
+_END = "<!-- keras_highway writes to here -->"
+_FIELDS = (  # of the header, which are generated
+    *("library_name", "pipeline_tag", "license", "license_name", "language", "datasets", "metrics", "tags"),
+    "model-index",
+)
 # The header's licence is one of the Hub's identifiers or `other`: the Hub refuses any other word.
 OTHER = "other"
 # https://huggingface.co/docs/hub/repositories-licenses, in its order. huggingface_hub has no such list: the Hub checks.
@@ -156,6 +164,30 @@ class CardParts(NamedTuple):
     input: str  # the input of the network
     details: tuple[tuple[str, str], ...]  # more rows of the table: labels and texts
     conditions: dict[str, Any]  # conditions of the measurement, for machines
+
+
+def with_own_text(card: str, old: str) -> str:
+    """Return a card between markers, with what a person wrote outside of the markers of an old one."""
+    import yaml  # huggingface_hub needs it, too
+
+    header, text = _divided(card)
+    old_header, own = _divided(old)
+    before, begin, rest = own.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    before, after = (before, after) if begin and end else ("", own)
+    with contextlib.suppress(yaml.YAMLError, AttributeError):  # a person's header may be anything
+        fields = yaml.safe_load(old_header) or {}
+        if more := {name: value for name, value in fields.items() if name not in _FIELDS}:
+            header += yaml.safe_dump(more, sort_keys=False, allow_unicode=True)
+    text = text.replace(_BEGIN, "").replace(_END, "").strip()
+    parts = (before.strip(), f"{_BEGIN}\n\n{text}\n\n{_END}", after.strip())
+    return f"---\n{header}---\n" + "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _divided(card: str) -> tuple[str, str]:
+    """Return the YAML header of a card, `""` if it has none, and its text."""
+    match = re.match(r"---\r?\n(.*?\n)?---[ \t]*(?:\r?\n|\Z)", card, re.DOTALL)
+    return (match[1] or "", card[match.end() :]) if match else ("", card)
 
 
 def card_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
