@@ -47,6 +47,48 @@ def test_features_refuse_what_is_not_there():
         kh.features(plain)
 
 
+@pytest.fixture(params=["sequential", "functional"])
+def nested(request):
+    """A net inside of a user's model."""
+    body = tiny(include_top=False, pooling="avg")
+    parts = [layers.RandomFlip(), body, layers.Dense(5, name="head")]
+    if request.param == "sequential":
+        return keras.Sequential([keras.Input((64, 64, 3)), *parts]), body
+    x = inputs = keras.Input((64, 64, 3))
+    for part in parts:
+        x = part(x)
+    return keras.Model(inputs, x), body
+
+
+def test_features_and_groups_of_a_nested_net_are_its_own(nested):
+    model, body = nested
+    pyramid, expected = kh.features(model, "stage2", "avg"), kh.features(body, "stage2", "avg")
+    assert pyramid.info == expected.info
+    np.testing.assert_array_equal(np.asarray(pyramid.model(X)["stage2"]), np.asarray(expected.model(X)["stage2"]))
+    groups = kh.layer_groups(model)
+    assert list(groups) == ["stem", "stage1", "stage2", "stage3", "stage4", "head"]
+    assert [layer.name for layer in groups["stage2"]] == ["stage2_block1", "stage2_block2"]
+    assert [layer.name for layer in groups["head"]] == ["head"]
+
+
+def test_a_nested_net_is_frozen_up_to_a_stage_and_gets_a_new_head(nested):
+    model, body = nested
+    model.compile("sgd", "mse")
+    kh.freeze(model, "stage3")
+    expected = [*body.get_layer("stage4_block1").trainable_weights, *model.get_layer("head").trainable_weights]
+    assert [w.path for w in model.trainable_weights] == [w.path for w in expected]
+    kh.freeze(model)
+    assert len(model.trainable_weights) == 2
+    kh.unfreeze(model, "stage4")
+    assert [w.path for w in model.trainable_weights] == [w.path for w in expected]
+    new = kh.reset_classifier(model, 3, None)
+    assert new.output_shape == (None, 3) and new.layers[-2] is body
+    whole = keras.Sequential([keras.Input((64, 64, 3)), tiny()])
+    assert kh.reset_classifier(whole, 3).output_shape == (None, 3)
+    with pytest.raises(ValueError, match="get_layer"):
+        kh.reset_classifier(keras.Sequential([keras.Input((64, 64, 3)), body, layers.Dense(2)]), 3)
+
+
 @pytest.mark.parametrize("options", [{}, {"include_top": False}, {"include_top": False, "pooling": "avg"}])
 def test_reset_classifier_shares_the_body(options):
     model = tiny(**options)

@@ -22,6 +22,17 @@ from keras_highway.layers import GatedBlock
 from keras_highway.weights.info import info_of, note_info
 
 
+def _opened(model: keras.Model) -> tuple[list[keras.Model], list[keras.layers.Layer]]:
+    """Return a model, the models nested in it down to the one with the stages, and all layers in order."""
+    if not any(stage_of(layer.name) for layer in model.layers):
+        for index, layer in enumerate(model.layers):
+            if isinstance(layer, keras.Function | keras.Sequential):
+                models, layers = _opened(layer)
+                if any(stage_of(part.name) for part in layers):
+                    return [model, *models], [*model.layers[:index], *layers, *model.layers[index + 1 :]]
+    return [model], list(model.layers)
+
+
 def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
     """Make a layer or model, all layers inside of it and their weights trainable or frozen.
 
@@ -287,6 +298,10 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
     >>> [(f.stage, f.stride, f.channels) for f in pyramid.info]
     [('stage1', 4, 192), ('stage2', 8, 384), ('stage3', 16, 768), ('stage4', 32, 1536)]
     """
+    if nested := _opened(model)[0][1:]:
+        inner, info = features(nested[0], stages, pool)
+        outputs = inner(input_in(model, nested[0]))
+        return Features(keras.Model(model.input, outputs, name=f"{model.name}_features"), info)
     ends = _stage_ends(model)
     outputs = {stage: output_in(model, layer) for stage, layer in ends.items()}
     if any(len(output.shape) != 4 for output in outputs.values()):
@@ -334,12 +349,13 @@ def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
         ValueError: If the model has no stages.
     """
     groups: dict[str, list[keras.layers.Layer]] = {}
-    stages = _stages([layer.name for layer in model.layers])
+    layers = _opened(model)[1]
+    stages = _stages([layer.name for layer in layers])
     if not any(stages):
         raise ValueError(f"Model {model.name!r} has no layers named 'stage1_block1', ...: no stages to group by.")
     last = max(index for index, stage in enumerate(stages) if stage)
     group = "stem"
-    for index, (layer, stage) in enumerate(zip(model.layers, stages, strict=True)):
+    for index, (layer, stage) in enumerate(zip(layers, stages, strict=True)):
         group = "head" if index > last else stage or group
         if layer.weights:
             groups.setdefault(group, []).append(layer)
@@ -383,6 +399,15 @@ def reset_classifier(
     """
     classes = checked_size(classes, "classes")
     last = model.layers[-1]
+    if nested := _opened(model)[0][1:]:
+        if last is nested[0]:
+            inner = reset_classifier(last, classes, activation, pooling)
+            return keras.Model(model.input, inner(input_in(model, last)), name=model.name)
+        if last.name != _HEAD and isinstance(last, keras.layers.Dense):
+            raise ValueError(
+                f"Model {model.name!r} ends in a layer {last.name!r}, not 'head': pass "
+                f"model.get_layer({nested[0].name!r}), or name its classifier 'head'."
+            )
     if len(model.outputs) != 1 or (last.name != "head" and any(layer.name == "head" for layer in model.layers)):
         raise ValueError(
             "reset_classifier takes a model of one output that ends in its `head`, if it has one: pass "
@@ -420,7 +445,8 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
         ValueError: If there is no such stage or layer, with suggestions; or
             if nothing is named and the last layer is not `head`.
     """
-    names = [layer.name for layer in model.layers]
+    models, layers = _opened(model)
+    names = [layer.name for layer in layers]
     if until is None and names[-1] != "head":
         raise ValueError(
             f"Model {model.name!r} does not end in a layer 'head', which would be trained: name the last frozen layer "
@@ -429,8 +455,9 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
     last = len(names) - 2 if until is None else _span_of(model, names, until, "until")[1]
     updates = learns_by_updates(model)
     with compiled_again(model):
-        admit(model)
-        for index, layer in enumerate(model.layers):
+        for part in models:
+            admit(part)
+        for index, layer in enumerate(layers):
             set_trainable(layer, index > last)
             if updates and index > last:
                 train_updates_alone(layer)
@@ -452,11 +479,13 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
     Raises:
         ValueError: If there is no such stage or layer, with suggestions.
     """
-    names = [layer.name for layer in model.layers]
+    models, layers = _opened(model)
+    names = [layer.name for layer in layers]
     first = 0 if since is None else _span_of(model, names, since, "since")[0]
     with compiled_again(model):
-        admit(model)
-        for layer in model.layers[first:]:
+        for part in models:
+            admit(part)
+        for layer in layers[first:]:
             set_trainable(layer, True)
 
 
