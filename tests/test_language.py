@@ -118,10 +118,15 @@ def test_generated_text_follows_the_network(model):
     assert [WORDS.words[i] for i in log_p.argmax(axis=1)[2:]] == words[2:]
 
 
+def test_temperature_0_takes_the_likeliest_word(model):
+    greedy = model.generate("the dog", words=12, temperature=0)
+    assert greedy == model.generate("the dog", words=12, temperature=1e-4, seed=1)
+
+
 def test_draws_follow_seed_and_temperature(model):
     assert model.generate(words=20, seed=3) == model.generate(words=20, seed=3) != model.generate(words=20, seed=4)
     assert "<unk>" in model.generate(words=60, temperature=50.0, seed=1, unknown=True)
-    for arguments in ({"temperature": 0.0}, {"temperature": float("nan")}, {"words": 0}):
+    for arguments in ({"temperature": -0.1}, {"temperature": float("nan")}, {"words": 0}):
         with pytest.raises(ValueError, match="must be a positive"):
             model.generate(**arguments)
 
@@ -191,7 +196,7 @@ def test_lm_generate(capsys, model, folder):
     arguments = ("--prompt", "the dog", "--words", 6, "--temperature", 0.5, "--seed", 2, "--weights", folder)
     code, out, _ = lm(capsys, "generate", *arguments)
     assert (code, out) == (0, model.generate("the dog", words=6, temperature=0.5, seed=2) + "\n")
-    code, _, err = lm(capsys, "generate", "--temperature", 0, "--weights", folder)
+    code, _, err = lm(capsys, "generate", "--temperature", -1, "--weights", folder)
     assert code == 2 and "`temperature` must be" in err
 
 
@@ -363,7 +368,7 @@ def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
         (lambda lm: lm.perplexity("the cat"), "`tokens` must be numbers"),
         (lambda lm: lm.perplexity(np.array([1.0, 2.0])), "Received: float64"),
         (lambda lm: lm.perplexity(np.array([1, 2]), texts="2"), "`texts` must be a positive integer"),
-        (lambda lm: lm.generate("the", temperature=None), "`temperature` must be a positive number. Received: temp"),
+        (lambda lm: lm.generate("the", temperature=None), "`temperature` must be a number from 0 on. Received: temp"),
         (lambda lm: lm.neighbours(" the "), "one word, without spaces. Received: word=' the '"),
         (lambda lm: lm.log_probabilities(["the"] * 130, ["cat"] * 129), "Received: 130 words, 129 targets"),
         (lambda lm: lm.log_probabilities("the cat", "cat sat"), r"a_text\.split\(\)\. Received: words='the cat'"),

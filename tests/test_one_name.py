@@ -83,3 +83,12 @@ def test_a_folder_of_ones_own_zoo_that_is_saved_to_again_is_read_anew(tmp_path, 
     shutil.rmtree(tmp_path / "mine")
     with pytest.raises(ValueError, match="mine"):
         kh.load("mine")
+
+
+def test_an_installed_package_finds_the_files_of_a_clone_around_it(tmp_path, monkeypatch):
+    clone = registry.file_of(registry.find(NAME)).parents[3]
+    monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert registry.local_file(registry.find(NAME)) is None
+    monkeypatch.chdir(clone)
+    assert registry.local_file(registry.find(NAME)) == clone / "zoo" / "weights" / NAME / "model.weights.h5"

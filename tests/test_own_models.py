@@ -1,5 +1,6 @@
 """Users' own models: `kh.save`, killed at any time, to any folder, and the Hub; and used from there."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -148,6 +149,18 @@ def test_save_and_load_keep_the_activation_of_the_head(classes, activation, tmp_
     alone = keras.saving.load_model(bundle(kh.save(again, tmp_path / "more"), tmp_path / "bundle"))
     np.testing.assert_array_equal(np.asarray(alone(x)), np.asarray(model(x)))
     assert kh.create_model("mnist10_w16", classes=1).get_layer("head").activation is keras.activations.sigmoid
+
+
+def test_save_takes_the_size_of_images_from_the_model(trained, tmp_path):
+    folder = kh.save(trained, tmp_path / "pets", PETS, TRANSFORM)
+    larger = kh.save(kh.load(folder, input_shape=(48, 40, 3)), tmp_path / "larger")
+    assert kh.get_transform(larger) == dataclasses.replace(TRANSFORM, size=(48, 40))
+
+
+def test_save_keeps_the_weights_if_names_or_transform_are_missing(trained, tmp_path):
+    with pytest.raises(ValueError, match=r"pass transform=.*pets\.weights\.h5"):
+        kh.save(trained, tmp_path / "new" / "pets", PETS)
+    np.testing.assert_array_equal(seen(kh.load(tmp_path / "new" / "pets.weights.h5")), seen(trained))
 
 
 def test_save_warns_of_new_names_on_the_head_of_loaded_weights(trained, tmp_path):

@@ -201,12 +201,12 @@ def test_publish_keeps_the_card_in_the_folder(hub, tmp_path):
     folder = kh.save(kh.load(NAME), tmp_path / "mine")
     (folder / "README.md").write_text("# Mine\n")
     publish(str(folder), REPO)
-    kh.save(kh.load(NAME), folder)
-    assert (folder / "README.md").read_text() == "# Mine\n"
     card = hub.files(REPO)["README.md"].decode()
     assert card.startswith("---\n") and card.endswith("# Mine\n") and "kh.load" in card
     (folder / "README.md").write_text(card)
     assert publish(str(folder), REPO).changed == ()
+    kh.save(kh.load(NAME), folder)
+    assert (folder / "README.md").read_text() == card
 
 
 @pytest.mark.more

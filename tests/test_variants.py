@@ -346,6 +346,10 @@ def test_an_unknown_field_offers_near_names():
         override(VARIANTS["mnist10_w16"], stages=[{"highways": [3], "filter": 4}])
     with pytest.raises(ValueError, match="Unknown field of variant 'highway_fc10'"):
         override(DENSE, blocks=(1, 2))
+    with pytest.raises(ValueError, match=r"pass classes=.*num_classes=10"):
+        kh.create_model("highway50", num_classes=10)
+    with pytest.raises(ValueError, match=r"pass weights=.*pretrained=True"):
+        kh.Highway50(weights=None, pretrained=True)
     with pytest.raises(ValueError, match=r"in_chans=1"):
         override(HIGHWAY50, in_chans=1)
 

@@ -16,7 +16,7 @@ from keras_highway._support.schema import parse_setting
 from keras_highway._support.terminal import json_text, table, visible
 from keras_highway.analysis import blocks, cost, plot_gates, trace
 from keras_highway.analysis.scores import PhotographScores, check_images, measure, measure_photographs
-from keras_highway.applications import create_model, get_spec
+from keras_highway.applications import create_model, get_spec, load
 from keras_highway.cli import text
 from keras_highway.cli.main import OK, USAGE, UsageError, check_out, size, usage_errors
 from keras_highway.data.datasets import DATASETS, Dataset, is_sharded, load_dataset
@@ -34,6 +34,9 @@ from keras_highway.data.photographs import (
 from keras_highway.predictions import ImageClassifier, LanguageModelError, find_classifier
 from keras_highway.report import default_samples, make_report, numbers_path, write_report
 from keras_highway.tasks import IMAGES, format_metric, format_recorded, is_of, measured_on, of_this_file
+from keras_highway.weights import registry
+from keras_highway.weights.hub import is_hub_name
+from keras_highway.weights.sources import is_path
 
 _IMAGES, _PHOTOGRAPHS = 500, 100  # at once
 _RECORDED = ("metric", "mean", "std", "n", "holdout_images", "test_images")
@@ -361,13 +364,22 @@ def _photographs(
 
 
 def summary(arguments: argparse.Namespace) -> int:
-    """Print the costs of a variant by stage as a table, or JSON."""
+    """Print the costs of a variant or of weights by stage as a table, or JSON."""
     with usage_errors():
         overrides = dict(map(parse_setting, arguments.overrides))
+        if arguments.variant in registry.WEIGHTS or is_hub_name(arguments.variant) or is_path(arguments.variant):
+            return _costs(arguments, load(arguments.variant, **overrides, **_shape(arguments)))
         if (task := get_spec(arguments.variant).task) is not IMAGES:
             raise UsageError(f"{arguments.variant} reads {task.inputs}, not images: `list` shows its parameters.")
-        shape = tuple(arguments.input_shape) if arguments.input_shape else None
-        model = create_model(arguments.variant, input_shape=shape, **overrides)
+        model = create_model(arguments.variant, **overrides, **_shape(arguments))
+    return _costs(arguments, model)
+
+
+def _shape(arguments: argparse.Namespace) -> dict:
+    return {"input_shape": tuple(arguments.input_shape)} if arguments.input_shape else {}
+
+
+def _costs(arguments: argparse.Namespace, model: keras.Model) -> int:
     costs = cost(model)
     if arguments.json:
         stages = [row._asdict() for row in (*costs, costs.total)]

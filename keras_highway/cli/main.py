@@ -138,7 +138,10 @@ def _channels_last(name: str) -> contextlib.AbstractContextManager[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from keras_highway import __version__
+
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
+    parser.add_argument("--version", action="version", version=f"keras-highway {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in _COMMANDS:
         add(commands)
@@ -166,8 +169,9 @@ def _json(parser) -> None:
 
 
 def _list(commands) -> None:
-    parser = _command(commands, "listing.list_", "show variants and trained weights")
+    parser = _command(commands, "listing.list_", "show trained weights, or variants")
     parser.add_argument("pattern", nargs="?", default="*", help='only matching names, e.g. "highway*" (default: all)')
+    parser.add_argument("--variants", action="store_true", help="show variants (default: weights; with --json, both)")
     _json(parser)
 
 
@@ -221,7 +225,7 @@ def _report(commands) -> None:
 
 def _summary(commands) -> None:
     parser = _command(commands, "images.summary", "count parameters, multiply-adds and activation memory by stage")
-    parser.add_argument("variant", metavar="VARIANT", help="a name from `list`")
+    parser.add_argument("variant", metavar="VARIANT|WEIGHTS", help=f"a variant, or {_WEIGHTS_HELP}")
     parser.add_argument(
         "--input-shape", nargs=3, type=positive, metavar=("H", "W", "C"), help="image size (default: the variant's)"
     )
@@ -291,7 +295,7 @@ def _lm(commands) -> None:
     generate.add_argument("--prompt", default="", metavar="TEXT", help="its start (default: nothing)")
     generate.add_argument("--words", type=positive, default=50, metavar="N", help="words to add (default: 50)")
     generate.add_argument(
-        "--temperature", type=float, default=1.0, help="near 0 takes the likeliest word (default: %(default)s)"
+        "--temperature", type=float, default=1.0, help="0 takes the likeliest word (default: %(default)s)"
     )
     generate.add_argument("--seed", type=int, help="random seed (default: another text each time)")
     neighbours = _command(tasks, "text.neighbours", "show the nearest words, before and after the highway layers")

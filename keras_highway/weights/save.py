@@ -80,7 +80,7 @@ def save(
             names of the weights that the model was built with, if it has their classifier, else to numbers.
         transform: The transform of the images, a `keras_highway.data.Transform` or a name for `kh.get_transform`.
             Defaults to the model's own layer `preprocessing`, else to the transform of the weights that the model was
-            built with.
+            built with, for images of the model's size.
         name: Name of the weights. Defaults to the folder's name.
         dataset: The training data. Defaults to `""`: not stated.
         license: Licence of the weights. Defaults to `""`: not stated.
@@ -93,14 +93,32 @@ def save(
     Raises:
         ValueError: If no variant describes the model, its transform is unknown or another than its own layer's, the
             number of names is another than the number of classes, or the folder holds something else; if `name`,
-            `dataset`, `license` or a class's name is too long or has characters that it may not have.
+            `dataset`, `license` or a class's name is too long or has characters that it may not have. If only the
+            names or the transform are wrong, the weights are in `FOLDER.weights.h5` then.
 
     Example:
 
     >>> kh.save(model, "pets", class_names=["bird", "cat", "dog"])
     >>> kh.load("pets")
     """
-    folder = Path(folder)
+    facts = {"name": name, "dataset": dataset, "license": license, "variant": variant, "overrides": overrides}
+    return _saved(model, Path(folder), Path(f"{folder}{files.SUFFIX}"), class_names, transform, **facts)
+
+
+def _saved(
+    model: keras.Model,
+    folder: Path,
+    kept: Path,
+    class_names: Sequence[str] | None,
+    transform: Transform | str | None,
+    *,
+    name: str | None = None,
+    dataset: str = "",
+    license: str = "",
+    variant: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Path:
+    """Save a model as `save` does; if its names or its transform are wrong, save the weights as `kept`."""
     _check_folder(folder)
     where = "The folder's name, which is the weights' name where `name` is not passed," if name is None else "`name`"
     name = Path(os.path.abspath(folder)).name if name is None else name
@@ -117,22 +135,25 @@ def save(
     transform = get_transform(transform) if isinstance(transform, str) else transform
     model, transform = _without_preprocessing(without_updates(model), transform)
     info, classes = _form(model, variant, overrides)
-    info = dataclasses.replace(
-        info,
-        name=name,
-        data=dataset,
-        licence=license,
-        classes=_checked_names(class_names, info.classes, classes),
-        transform=_checked_transform(transform or info.transform, image_shape(model)),
-    )
-    _warn_of_other_names(model, info.classes)
     stamp = {"overrides": dict(info.overrides), "removed": list(info.removed), "activation": info.activation}
+    stamp = {key: value for key, value in stamp.items() if value not in ({}, [], "softmax")}
+    facts = {"name": name, "data": dataset, "licence": license}
+    try:
+        names = _checked_names(class_names, info.classes, classes)
+        transform = _checked_transform(transform or _of_size(info.transform, image_shape(model)), image_shape(model))
+        info = dataclasses.replace(info, **facts, classes=names, transform=transform)
+    except ValueError as error:  # a script may end here, and the training with it
+        if kept.exists():
+            raise
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        files.save(model, kept, info.variant, classes, **stamp)
+        raise ValueError(f"{error} The weights are not lost: kh.load({str(kept)!r}) loads them.") from error
+    _warn_of_other_names(model, info.classes)
     made = not folder.exists()
     with written(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with partial_folder(folder / ROW) as partial:
-                stamp = {key: value for key, value in stamp.items() if value not in ({}, [], "softmax")}
                 sha256 = files.save(model, partial / FILE, info.variant, classes, **stamp)
                 atomic_write_json(partial / ROW, to_json(dataclasses.replace(info, sha256=sha256)))
                 for file in (FILE, ROW):  # a mix of old and new is refused by the hash in the second
@@ -178,7 +199,8 @@ def push_to_hub(
     """
     repository = parse_target(repository).repository
     with tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True) as scratch:
-        folder = save(model, Path(scratch) / repository.split("/")[1], class_names, transform, **facts)
+        name = repository.split("/")[1]
+        folder = _saved(model, Path(scratch, name), Path(f"{name}{files.SUFFIX}"), class_names, transform, **facts)
         return publish(str(folder), repository, private)
 
 
@@ -218,6 +240,14 @@ def _without_preprocessing(model: keras.Model, transform: Transform | None) -> t
     network = keras.Model(output_in(model, layer), model.output, name=model.name)
     note_info(network, info_of(model))
     return network, layer.transform
+
+
+def _of_size(transform: Transform | None, shape: tuple[int | None, ...]) -> Transform | None:
+    """Return the transform of loaded weights for the images of a model, which may have another size."""
+    if transform is None or transform.mean_image or len(shape) != 3:
+        return transform
+    height, width = (own or known for own, known in zip(shape[:2], transform.size, strict=True))
+    return dataclasses.replace(transform, size=(height, width))
 
 
 def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...]) -> Transform:
