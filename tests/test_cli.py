@@ -1,5 +1,6 @@
 """The command line: what each command prints, its exit codes, and its errors on wrong requests."""
 
+import importlib
 import itertools
 import json
 import math
@@ -183,6 +184,20 @@ def test_classify_all_good_is_code_0_and_quiet(capsys, known_name, images):
     assert main(["classify", images[0], "--weights", known_name, "--top", "99"]) == 0
     out, err = capsys.readouterr()
     assert out.count("%") == 10 and err == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["classify", "nothing.png"], "nothing.png: no such image file"),
+        (["evaluate", "mnist10w16.tvdn"], "Did you mean 'mnist10_w16.tvdn'"),
+        (["export", "mnist10w16.tvdn", "--format", "onnx", "--out", "a.onnx"], "Did you mean 'mnist10_w16.tvdn'"),
+    ],
+)
+def test_wrong_names_are_reported_before_keras_is_imported(command, message, capsys, monkeypatch):
+    module = importlib.import_module("keras_highway.cli.main")  # the package's `main` is the function
+    monkeypatch.setattr(module, "_function", lambda name: pytest.fail("the command was imported"))
+    assert message in refused(capsys, *command)
 
 
 def test_classify_with_unknown_weights(capsys, images):

@@ -47,6 +47,26 @@ def test_features_refuse_what_is_not_there():
         kh.features(plain)
 
 
+def test_batch_normalization_is_frozen_alone():
+    model = tiny()
+    model.compile("sgd", "mse")
+    kh.freeze_batch_norm(model)
+    frozen = {w.name for w in model.weights} - {w.name for w in model.trainable_weights}
+    assert frozen == {"gamma", "beta", "moving_mean", "moving_variance"}
+    before = numpy(model.get_layer("stem").weights[-1])
+    model(X, training=True)
+    np.testing.assert_array_equal(numpy(model.get_layer("stem").weights[-1]), before)
+    assert all(w.name not in ("gamma", "beta") for w in model.trainable_weights)
+
+
+def test_no_classes_are_the_features_of_the_head():
+    model = tiny()
+    features = kh.reset_classifier(model, 0)
+    logits = features(X) @ model.get_layer("head").kernel + model.get_layer("head").bias
+    np.testing.assert_allclose(numpy(keras.ops.softmax(logits)), numpy(model(X)), rtol=1e-5)
+    assert [f.stage for f in kh.features(model, out_indices=(2, 4)).info] == ["stage2", "stage4"]
+
+
 @pytest.fixture(params=["sequential", "functional"])
 def nested(request):
     """A net inside of a user's model."""

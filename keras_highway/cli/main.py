@@ -94,6 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # the output's encoding may lack letters of file names
     try:
+        _check_names(arguments)
         run = _function(arguments.run)
         with as_lines(), _channels_last(arguments.run):
             code = run(arguments)
@@ -116,6 +117,24 @@ def main(argv: list[str] | None = None) -> int:
         drop_output()
         print(f"{PROGRAM}: error: {error.strerror}: the output could not be written", file=sys.stderr)
         return USAGE
+
+
+def _check_names(arguments: argparse.Namespace) -> None:
+    """Report wrong names of weights and images at once: importing Keras takes seconds."""
+    images = getattr(arguments, "images", ())
+    if images and not arguments.json and not any(os.path.lexists(path) for path in images):
+        raise UsageError(f"{images[0]}: no such image file")
+    word = getattr(arguments, "weights", None) or ""
+    if arguments.run.startswith("text.") or not word.strip() or "/" in word or os.path.exists(word):
+        return
+    if word.endswith((".h5", ".keras", ".safetensors")):
+        return  # its reader has a message for each kind of file
+    from keras_highway.variants import ALL_VARIANTS
+    from keras_highway.weights import registry
+
+    with usage_errors():
+        if word not in ALL_VARIANTS:
+            registry.find(word)
 
 
 def _function(name: str):

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -275,7 +275,12 @@ class Features(NamedTuple):
     info: tuple[FeatureInfo, ...]  # one `FeatureInfo` per stage, in order
 
 
-def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, pool: str | None = None) -> Features:
+def features(
+    model: keras.Model,
+    stages: str | tuple[str, ...] | None = None,
+    pool: str | None = None,
+    out_indices: Sequence[int] | None = None,
+) -> Features:
     """Return the pyramid of stage outputs of a convolutional model, for detection or segmentation.
 
     Args:
@@ -284,6 +289,8 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
             Defaults to all.
         pool: `"avg"` or `"max"` for one vector per stage, `(batch, channels)`,
             its mean or maximum over all positions. Defaults to `None`: maps.
+        out_indices: Numbers of stages instead of `stages`, as in timm's
+            ResNets: `(2, 4)` is `("stage2", "stage4")`.
 
     Returns:
         `Features(model, info)`; the model shares all layers with the original.
@@ -298,6 +305,8 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
     >>> [(f.stage, f.stride, f.channels) for f in pyramid.info]
     [('stage1', 4, 192), ('stage2', 8, 384), ('stage3', 16, 768), ('stage4', 32, 1536)]
     """
+    if out_indices is not None:
+        stages = tuple(f"stage{index}" for index in out_indices)
     if nested := _opened(model)[0][1:]:
         inner, info = features(nested[0], stages, pool)
         outputs = inner(input_in(model, nested[0]))
@@ -384,7 +393,8 @@ def reset_classifier(
 
     Args:
         model: A model of `keras_highway`, with or without its top.
-        classes: Int, number of classes of the new `head`.
+        classes: Int, number of classes of the new `head`; `0` for none, the
+            features that a head would see.
         activation: Activation of the new head, `None` for logits. Defaults to
             `"softmax"`.
         pooling: `"avg"` or `"max"`, only where the body's output is of rank
@@ -394,10 +404,10 @@ def reset_classifier(
         A new `keras.Model`; the body is shared with the original, not copied.
 
     Raises:
-        ValueError: If `classes` is not a positive integer, or the model has
-            several outputs.
+        ValueError: If `classes` is not a whole number from 0 on, or the model
+            has several outputs.
     """
-    classes = checked_size(classes, "classes")
+    classes = classes if classes == 0 else checked_size(classes, "classes")
     last = model.layers[-1]
     if nested := _opened(model)[0][1:]:
         if last is nested[0]:
@@ -420,8 +430,10 @@ def reset_classifier(
             raise ValueError(f"`pooling` must be 'avg' or 'max'. Received: pooling={pooling!r}")
         x = _POOLS[pooling](name=f"{pooling}_pool", dtype=dtype, data_format=model_data_format(model))(x)
     initializer = last.kernel_initializer.clone() if last.name == "head" else "glorot_uniform"
-    head = keras.layers.Dense(classes, activation=activation, kernel_initializer=initializer, name="head", dtype=dtype)
-    changed, info = keras.Model(model.input, head(x), name=model.name), info_of(model)
+    if classes:
+        options = {"activation": activation, "kernel_initializer": initializer, "name": "head", "dtype": dtype}
+        x = keras.layers.Dense(classes, **options)(x)
+    changed, info = keras.Model(model.input, x, name=model.name), info_of(model)
     note_info(changed, info and info.derived(classes=()))  # the classes are others
     scale_losses_as(changed, model)
     return changed
@@ -461,6 +473,21 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
             set_trainable(layer, index > last)
             if updates and index > last:
                 train_updates_alone(layer)
+
+
+def freeze_batch_norm(model: keras.Model) -> None:
+    """Freeze batch normalization alone: it uses and keeps its moving statistics, and its scales are not trained.
+
+    For fine-tuning on small batches. A compiled model is compiled again, as by
+    `freeze`. `unfreeze` makes it trainable again.
+
+    Args:
+        model: A model of `keras_highway`.
+    """
+    with compiled_again(model):
+        for layer in _all_layers(model):
+            if isinstance(layer, keras.layers.BatchNormalization):
+                set_trainable(layer, False)
 
 
 def unfreeze(model: keras.Model, since: str | None = None) -> None:
