@@ -127,7 +127,7 @@ def test_draws_follow_seed_and_temperature(model):
     assert model.generate(words=20, seed=3) == model.generate(words=20, seed=3) != model.generate(words=20, seed=4)
     assert "<unk>" in model.generate(words=60, temperature=50.0, seed=1, unknown=True)
     for arguments in ({"temperature": -0.1}, {"temperature": float("nan")}, {"words": 0}):
-        with pytest.raises(ValueError, match="must be a positive"):
+        with pytest.raises(ValueError, match="must be a"):
             model.generate(**arguments)
 
 

@@ -86,9 +86,10 @@ def test_a_folder_of_ones_own_zoo_that_is_saved_to_again_is_read_anew(tmp_path, 
 
 
 def test_an_installed_package_finds_the_files_of_a_clone_around_it(tmp_path, monkeypatch):
-    clone = registry.file_of(registry.find(NAME)).parents[3]
+    row = registry.find(NAME)
+    clone = registry.file_of(row).parents[3]
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert registry.local_file(registry.find(NAME)) is None
+    assert registry.local_file(row) is None
     monkeypatch.chdir(clone)
-    assert registry.local_file(registry.find(NAME)) == clone / "zoo" / "weights" / NAME / "model.weights.h5"
+    assert registry.local_file(row) == clone / "zoo" / "weights" / NAME / "model.weights.h5"

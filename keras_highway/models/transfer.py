@@ -310,7 +310,7 @@ def features(
     if nested := _opened(model)[0][1:]:
         inner, info = features(nested[0], stages, pool)
         outputs = inner(input_in(model, nested[0]))
-        return Features(keras.Model(model.input, outputs, name=f"{model.name}_features"), info)
+        return Features(keras.Model(model.inputs[0], outputs, name=f"{model.name}_features"), info)
     ends = _stage_ends(model)
     outputs = {stage: output_in(model, layer) for stage, layer in ends.items()}
     if any(len(output.shape) != 4 for output in outputs.values()):
@@ -412,7 +412,7 @@ def reset_classifier(
     if nested := _opened(model)[0][1:]:
         if last is nested[0]:
             inner = reset_classifier(last, classes, activation, pooling)
-            return keras.Model(model.input, inner(input_in(model, last)), name=model.name)
+            return keras.Model(model.inputs[0], inner(input_in(model, last)), name=model.name)
         if last.name != _HEAD and isinstance(last, keras.layers.Dense):
             raise ValueError(
                 f"Model {model.name!r} ends in a layer {last.name!r}, not 'head': pass "
@@ -423,7 +423,7 @@ def reset_classifier(
             "reset_classifier takes a model of one output that ends in its `head`, if it has one: pass "
             f"keras.Model(inputs, output). Received: {model.name!r}, {len(model.outputs)} outputs, last {last.name!r}"
         )
-    x = input_in(model, last) if last.name == "head" else model.output
+    x = input_in(model, last) if last.name == "head" else model.outputs[0]
     dtype = "float64" if x.dtype == "float64" else "float32"
     if len(x.shape) == 4:
         if pooling not in _POOLS:
@@ -433,7 +433,8 @@ def reset_classifier(
     if classes:
         options = {"activation": activation, "kernel_initializer": initializer, "name": "head", "dtype": dtype}
         x = keras.layers.Dense(classes, **options)(x)
-    changed, info = keras.Model(model.input, x, name=model.name), info_of(model)
+    inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input  # a model never called has none
+    changed, info = keras.Model(inputs, x, name=model.name), info_of(model)
     note_info(changed, info and info.derived(classes=()))  # the classes are others
     scale_losses_as(changed, model)
     return changed
