@@ -145,7 +145,7 @@ def build_with(
 ) -> keras.Model:
     """Build a variant as `create_model`, from a resolved file or `None`, without the blocks `removed`."""
     sizes = {"classes": classes, "input_shape": input_shape}
-    own = own_form(variant, file, {**sizes, **spec_overrides})
+    own = {} if file is None else own_form(variant, file, {**sizes, **spec_overrides})
     passed = {k: v for k, v in sizes.items() if v is not None} if get_spec(variant).task is LANGUAGE else {}
     spec = override(get_spec(variant), **{**own, **spec_overrides, **passed})
     if spec.task is LANGUAGE:

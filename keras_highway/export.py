@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_highway._support.files import partial_path, remove, sweep, written
 from keras_highway._support.keras_models import stage_of
+from keras_highway._support.schema import refuse, reworded
 from keras_highway.analysis.trace import blocks, check_range
 from keras_highway.applications import get_spec, model_of
 from keras_highway.language import CharLM
@@ -164,19 +165,14 @@ def _check_request(
             f"{path} is a {'folder' if path.is_dir() else 'file'}: remove it, or choose another path",
         ),
     )
-    for is_met, rule in rules:
-        if not is_met:
-            raise ValueError(
-                f"{rule}. Received: {model.name!r} of type {type(model).__name__}, export_format={export_format!r}, "
-                f"KERAS_BACKEND={backend}"
-            )
+    received = f"{model.name!r} of type {type(model).__name__}, {export_format=}, KERAS_BACKEND={backend}"
+    refuse(*((not is_met, f"{rule}. Received: {received}") for is_met, rule in rules))
     if export_format == "onnx":  # Keras's own error does not say how to install a package
         for package in ("onnx", "onnxruntime", *{"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"]}.get(backend, [])):
-            try:
+            extra = "jax2onnx" if package == "jax2onnx" else '"keras-highway[onnx]"'
+            text = f"Exporting to ONNX on {backend} needs {package}: pip install {extra}"
+            with reworded(text, ImportError, ImportError):
                 __import__(package)
-            except ImportError as error:
-                extra = "jax2onnx" if package == "jax2onnx" else '"keras-highway[onnx]"'
-                raise ImportError(f"Exporting to ONNX on {backend} needs {package}: pip install {extra}") from error
 
 
 def _output(outputs) -> np.ndarray:
@@ -231,14 +227,10 @@ def _run_saved_model(path: Path, samples: np.ndarray) -> np.ndarray:
 def _run_onnx(path: Path, samples: np.ndarray) -> np.ndarray:
     import onnxruntime  # pyright: ignore[reportMissingImports] (an extra)
 
-    try:
+    text = f"onnxruntime cannot run the file that Keras wrote on {keras.config.backend()}. "
+    with reworded(f"{text}Export on TensorFlow or PyTorch (KERAS_BACKEND). Received", Exception):
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         return np.asarray(session.run(None, {session.get_inputs()[0].name: samples})[0])
-    except Exception as error:  # its errors have no common class
-        raise ValueError(
-            f"onnxruntime cannot run the file that Keras wrote on {keras.config.backend()}. Export on TensorFlow or "
-            f"PyTorch (KERAS_BACKEND). Received: {error}"
-        ) from error
 
 
 def _run_litert(path: Path, samples: np.ndarray) -> np.ndarray:

@@ -5,12 +5,11 @@ NIPS 2015, Eqs. 1-3; [UIE] Greff, Srivastava, Schmidhuber, "Highway and Residual
 Networks learn Unrolled Iterative Estimation", ICLR 2017, Table 1a.
 """
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from keras_highway._support.terminal import did_you_mean
+from keras_highway._support.schema import check_choice, checked_number, refuse
 
 
 class Gating(NamedTuple):
@@ -73,53 +72,31 @@ class Signals(NamedTuple):
 
 def get_gating(name: str) -> Gating:
     """Return the row of a gating."""
-    if isinstance(name, str) and name in GATINGS:
-        return GATINGS[name]
-    hint = did_you_mean(name, GATINGS)
-    raise ValueError(
-        f"Unknown gating.{hint} Expected one of {', '.join(map(repr, GATINGS))}. Received: gating={name!r}"
-    )
+    check_choice("gating", name, GATINGS)
+    return GATINGS[name]
 
 
-def check_gate_rank(gate: str, gate_rank: int | None) -> None:
-    """Raise a `ValueError` where low-rank gates have no rank, or others have one."""
-    if (gate == "low_rank") != (gate_rank is not None):
-        raise ValueError(
+def check_gates(gating: str, gate: str, gate_rank: int | None, stochastic_depth: float = 0.0) -> None:
+    """Raise a `ValueError` for a gate without its rank, and for stochastic depth without a skip connection."""
+    skips = get_gating(gating).has_skip or not stochastic_depth
+    refuse(
+        (
+            (gate == "low_rank") != (gate_rank is not None),
             "`gate_rank` is needed with gate='low_rank' and only there. "
-            f"Received: gate={gate!r}, gate_rank={gate_rank!r}"
-        )
-
-
-def check_skip(gating: str, stochastic_depth: float) -> None:
-    """Raise a `ValueError` where stochastic depth has no skip connection to leave."""
-    if stochastic_depth and not get_gating(gating).has_skip:
-        raise ValueError(
+            f"Received: gate={gate!r}, gate_rank={gate_rank!r}",
+        ),
+        (
+            not skips,
             f"Stochastic depth replaces a block by its skip connection, which gating={gating!r} does not have. "
-            f"Received: gating={gating!r}, stochastic_depth={stochastic_depth!r}"
-        )
-
-
-def check_zero_init(zero_init: bool, gating: str, final_relu: bool) -> None:
-    """Raise a `ValueError` where a transform that starts at 0 would never be trained."""
-    if zero_init and (final_relu or not get_gating(gating).has_skip):
-        raise ValueError(
-            "`zero_init` starts the transform at 0, where it stays with a final ReLU or without a skip: set "
-            f"zero_init=False. Received: zero_init=True, gating={gating!r}, final_relu={final_relu}"
-        )
+            f"Received: gating={gating!r}, stochastic_depth={stochastic_depth!r}",
+        ),
+    )
 
 
 def check_gate_bias(gate_bias: float) -> float:
     """Return `gate_bias` as a float."""
-    try:
-        value = float(gate_bias)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(
-            "`gate_bias` (the initial bias of the transform gate before the sigmoid) must be a "
-            f"finite number, usually between -1 and -6. Received: gate_bias={gate_bias!r}"
-        )
-    return value
+    expected = "a finite number, the transform gate's initial bias before the sigmoid, usually between -1 and -6"
+    return checked_number(gate_bias, "gate_bias", expected)
 
 
 def gate_bias_for_depth(depth: int) -> float:

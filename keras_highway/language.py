@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from keras_highway._support.files import atomic_write, partial_folder
 from keras_highway._support.keras_models import input_in, output_in
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import check_choice, checked_size, refuse
 from keras_highway.applications import build_with, get_spec
 from keras_highway.data.ptb import batchify
 from keras_highway.data.vocabulary import (
@@ -161,7 +161,8 @@ class WordTable:
     def _computed(self, spelled: np.ndarray) -> list[np.ndarray]:
         """Vectors before and after the highway layers, and what they add to the gates of the first LSTM."""
         before, after = self._encode(spelled)
-        return [before, after, self._projected(after)]
+        kernel, bias = (keras.ops.convert_to_numpy(w) for w in (self._project.kernel, self._project.bias))
+        return [before, after, after @ kernel + bias]
 
     def _encode(self, spelled: np.ndarray) -> list[np.ndarray]:
         parts = []
@@ -171,10 +172,6 @@ class WordTable:
             rows[: len(chunk)] = chunk
             parts.append([np.asarray(v, np.float32)[: len(chunk)] for v in self._encoder.predict_on_batch(rows)])
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-    def _projected(self, vectors: np.ndarray) -> np.ndarray:
-        kernel, bias = (keras.ops.convert_to_numpy(w) for w in (self._project.kernel, self._project.bias))
-        return vectors @ kernel + bias
 
 
 State = list[np.ndarray]
@@ -273,13 +270,15 @@ class CharLM:
         read = weights is None or isinstance(weights, WeightsFile)
         file = weights if read else resolve(weights, variant or _variant_of_words(weights))
         self.variant = variant or (file and file.info.variant) or DEFAULT
-        if get_spec(self.variant).task is not LANGUAGE:
-            raise ValueError(
+        derived = ", ".join(name for name in (*SIZES, "classifier_activation") if name in spec_overrides)
+        refuse(
+            (
+                get_spec(self.variant).task is not LANGUAGE,
                 "CharLM is for language models, see keras_highway.list_models('charlm_*'). "
-                f"Received: variant={self.variant!r}"
-            )
-        if derived := [name for name in (*SIZES, "classifier_activation") if name in spec_overrides]:
-            raise ValueError(f"CharLM sets `{derived[0]}` itself: leave it out. Received: {spec_overrides}")
+                f"Received: variant={self.variant!r}",
+            ),
+            (derived, f"CharLM sets `{derived}` itself: leave it out. Received: {spec_overrides}"),
+        )
         if file is not None:
             vocabulary = vocabulary_of(file, self.variant, vocabulary)
             own = stated_overrides(file, self.variant)
@@ -295,13 +294,7 @@ class CharLM:
         self.vocabulary = vocabulary
         self._overrides = {name: getattr(spec, name) for name in spec_overrides}  # Python's numbers, which JSON has
         self.__dict__["network"] = build_with(
-            self.variant,
-            file,
-            **vocabulary.sizes,
-            classifier_activation=None,
-            name=name,
-            dtype=dtype,
-            **spec_overrides,
+            self.variant, file, **vocabulary.sizes, classifier_activation=None, name=name, dtype=dtype, **spec_overrides
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -359,8 +352,7 @@ class CharLM:
         Raises:
             ValueError: If there is no such stage, or a word is not a string.
         """
-        if stage not in ("before", AFTER):
-            raise ValueError(f"`stage` must be 'before' or 'after' (the highway layers). Received: stage={stage!r}")
+        check_choice("stage", stage, ("before", AFTER))
         return self.table.vectors(words.split() if isinstance(words, str) else checked_words(words), stage)
 
     def neighbours(self, word: str, count: int = 5, stage: str = AFTER) -> list[Neighbour]:

@@ -10,8 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.keras_models import channels_last, checked_data_format, model_data_format
-from keras_highway._support.schema import checked_size
-from keras_highway._support.terminal import Notice, did_you_mean
+from keras_highway._support.schema import check_choice, checked_size
+from keras_highway._support.terminal import Notice
 from keras_highway.applications import get_spec, model_of
 from keras_highway.data.transforms import TRANSFORMS, Transform, check_pixels, imagenet_classes, library_of
 from keras_highway.models.builder import takes_any_size
@@ -110,11 +110,7 @@ class ImageClassifier(NamedTuple):
 
 def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifier:
     """Look up the transform and the classes of weights; the network is not built yet."""
-    if data_set is not None and data_set not in TRANSFORMS:
-        raise ValueError(
-            f"Unknown data set.{did_you_mean(data_set, TRANSFORMS)} Known: {', '.join(TRANSFORMS)}. "
-            f"Received: {data_set!r} (data_set, --data-set)"
-        )
+    check_choice("data_set", data_set, (None, *TRANSFORMS))
     file = resolve(weights) if is_path(weights) else None
     if file is None:
         row = describe_weights(weights)
@@ -267,10 +263,7 @@ def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | N
 
 
 def decode_predictions(
-    predictions: Any,
-    top: int = 5,
-    weights: Weights | Sequence[str] = "imagenet",
-    classes: Sequence[str] | None = None,
+    predictions: Any, top: int = 5, weights: Weights | Sequence[str] = "imagenet", classes: Sequence[str] | None = None
 ) -> list[list[Prediction]]:
     """Name the best classes of each sample, best first.
 

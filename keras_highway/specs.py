@@ -12,15 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from msgspec import Meta
 
-from keras_highway._support.schema import coerced
-from keras_highway.gating import (
-    carry_gate_bias,
-    check_gate_rank,
-    check_skip,
-    check_zero_init,
-    gate_bias_for_depth,
-    get_gating,
-)
+from keras_highway._support.schema import coerced, refuse
+from keras_highway.gating import carry_gate_bias, check_gates, gate_bias_for_depth, get_gating
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 Size = Annotated[int, Meta(ge=1)]
@@ -68,9 +61,6 @@ class NetSpec:
     def check_start(self) -> None:
         """Raise a `ValueError` where random weights could not be trained; trained ones may be loaded."""
 
-    def check_own(self) -> None:
-        """Raise a ValueError where fields that only specs of this class have contradict each other."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConvNetSpec(NetSpec):
@@ -105,14 +95,13 @@ class ConvNetSpec(NetSpec):
 
     def check_start(self) -> None:
         """As every spec's."""
-        check_zero_init(self.zero_init, self.gating, self.final_relu)
-
-    def check_own(self) -> None:
-        """As every spec's."""
-        if len(self.blocks) != len(self.widths):
-            raise ValueError(
-                f"`blocks` and `widths` need one number per stage. Received: blocks={self.blocks}, widths={self.widths}"
+        refuse(
+            (
+                self.zero_init and (self.final_relu or not get_gating(self.gating).has_skip),
+                "`zero_init` starts the transform at 0, where it stays with a final ReLU or without a skip: set "
+                f"zero_init=False. Received: zero_init=True, gating={self.gating!r}, final_relu={self.final_relu}",
             )
+        )
 
 
 @dataclass(frozen=True)
@@ -220,14 +209,21 @@ _ELSEWHERE = {
 
 def override(spec: SpecT, **changes: Any) -> SpecT:
     """Return the spec with some fields changed, checked."""
-    if strange := next((name for name in _ELSEWHERE if name in changes), ""):
-        received = f"Received: {strange}={changes[strange]!r}"
-        raise ValueError(f"Unknown field of variant {spec.name!r}: pass {_ELSEWHERE[strange]}. {received}")
+    strange = next((name for name in _ELSEWHERE if name in changes), "")
     stages = changes.get("stages")
-    for stage in stages if isinstance(stages, list | tuple) else ():
-        known = [field.name for field in dataclasses.fields(ConvStage)]
-        if isinstance(stage, dict) and not stage.keys() <= set(known):  # msgspec ignores unknown names
-            raise ValueError(f"Unknown field of a stage. Fields are {', '.join(known)}. Received: stages={stages!r}")
+    known = {field.name for field in dataclasses.fields(ConvStage)}
+    parts = [stage for stage in stages if isinstance(stage, dict)] if isinstance(stages, list | tuple) else []
+    refuse(
+        (
+            strange,
+            f"Unknown field of variant {spec.name!r}: pass {_ELSEWHERE.get(strange)}. "
+            f"Received: {strange}={changes.get(strange)!r}",
+        ),
+        (
+            any(stage.keys() - known for stage in parts),  # msgspec ignores unknown names
+            f"Unknown field of a stage. Fields are {', '.join(sorted(known))}. Received: stages={stages!r}",
+        ),
+    )
     new = coerced(spec, f"variant {spec.name!r}", **changes)
     check(new)
     return new
@@ -236,19 +232,22 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
 def check(spec: NetSpec) -> None:
     """Raise a ValueError where a field of a spec has an impossible value."""
     by_depth = spec.gate_bias == BY_DEPTH and spec.layers_deep is not None
-    if not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)):
-        raise ValueError(
+    refuse(
+        (
+            not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)),
             f"`gate_bias` must be a finite number or {BY_DEPTH!r} (not in language models). "
-            f"Received: gate_bias={spec.gate_bias!r}"
-        )
-    check_skip(get_gating(spec.gating).name, spec.stochastic_depth)
-    check_gate_rank(spec.gate, spec.gate_rank)
-    if spec.gate == "tied" and not spec.can_tie_gates:
-        raise ValueError(
+            f"Received: gate_bias={spec.gate_bias!r}",
+        ),
+        (
+            spec.gate == "tied" and not spec.can_tie_gates,
             "gate='tied' is for nets of residual-style blocks and for fully connected nets. "
-            f"Received: gate='tied' for {spec.name!r}"
-        )
-    spec.check_own()
+            f"Received: gate='tied' for {spec.name!r}",
+        ),
+    )
+    check_gates(spec.gating, spec.gate, spec.gate_rank, spec.stochastic_depth)
+    blocks, widths = getattr(spec, "blocks", ()), getattr(spec, "widths", ())
+    text = f"`blocks` and `widths` need one number per stage. Received: blocks={blocks}, widths={widths}"
+    refuse((len(blocks) != len(widths), text))
 
 
 def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:

@@ -63,18 +63,10 @@ _IMAGENET = (
     ),
     _RESNET50,
     replace(
-        _RESNET50,
-        name="resnet101",
-        blocks=(3, 4, 23, 3),
-        published_parameters=44_549_160,
-        printed_parameters="44.5 M",
+        _RESNET50, name="resnet101", blocks=(3, 4, 23, 3), published_parameters=44_549_160, printed_parameters="44.5 M"
     ),
     replace(
-        _RESNET50,
-        name="resnet152",
-        blocks=(3, 8, 36, 3),
-        published_parameters=60_192_808,
-        printed_parameters="60.2 M",
+        _RESNET50, name="resnet152", blocks=(3, 8, 36, 3), published_parameters=60_192_808, printed_parameters="60.2 M"
     ),
     _UIE,
     replace(_UIE, name="highway50_uie_nobn", batch_norm=False),
@@ -253,12 +245,7 @@ _CIFAR19 = ConvStackSpec(
 # published widths of FitNets A and B give 251 K and 2.55 M, where the papers print 250 K and 2.5 M.
 _FITNET_HEAD = "gate bias by depth; FitNets' fully connected head, its 500 units with ReLU like the rest;"
 _FITNET = replace(
-    _CIFAR19,
-    neck_width=None,
-    head_pool="max",
-    hidden_units=500,
-    gate_bias="by_depth",
-    published_parameters=None,
+    _CIFAR19, neck_width=None, head_pool="max", hidden_units=500, gate_bias="by_depth", published_parameters=None
 )
 _CONV_STACKS = (
     _MNIST10,

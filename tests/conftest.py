@@ -104,7 +104,7 @@ def fake_hub(tmp_path, monkeypatch):
         "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}",
         "HF_HOME": str(tmp_path / "home"),
         "HF_HUB_CACHE": str(tmp_path / "home" / "hub"),
-        "HF_HUB_DISABLE_XET": True,  # a protocol of its own, of binary chunks; the Hub speaks LFS beside it
+        "HF_HUB_DISABLE_XET": True,  # a protocol of its own, of binary chunks; the Hub also speaks LFS
         "HF_HUB_DISABLE_PROGRESS_BARS": True,
         "HF_HUB_DOWNLOAD_TIMEOUT": 5.0,  # the tests of faults have a shorter one
         "HF_HUB_OFFLINE": False,

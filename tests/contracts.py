@@ -1,4 +1,4 @@
-"""What every layer and every network must keep, as functions that any test can apply."""
+"""Contracts of every layer and network, as functions that any test can apply."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ NOTICE = re.compile(
     r"WARNING: All log messages before absl|[IWE]0000 .*(port|cuda\w*|gpu_device|tf_tfl_\w+)\.cc:|INFO: Created"
 )
 
-# Fields that state where a row comes from, not what it builds.
+# Fields that state the origin of a row and do not change its network.
 IDENTITY = {"name": "", "source": "", "recipe": "", "published_parameters": None, "printed_parameters": ""}
 
 
@@ -63,26 +63,12 @@ def gradients(f, *args) -> list[np.ndarray]:
     return [np.asarray(g) for g in tape.gradient(y, args, unconnected_gradients=tf.UnconnectedGradients.ZERO)]
 
 
-# --- Layers -------------------------------------------------------------------
-
-
 def check_layer(
     layer_class, init_kwargs, input_shape, *, gate_shape=None, gated=True, train=True, reload=True, seed=0
 ) -> keras.layers.Layer:
-    """Applies the whole contract to a layer: config, shapes, dtypes, mixed precision, training, `.keras`.
+    """Apply the whole contract to a layer: config, shapes, dtypes, mixed precision, training, `.keras`; return it.
 
-    Args:
-        layer_class: A layer class.
-        init_kwargs: Its arguments.
-        input_shape: Shape of the input with the batch.
-        gate_shape: Shape of the second input, for `gate="tied"`.
-        gated: Whether it is a `GatedBlock`, whose output has the skip dtype.
-        train: Whether every trainable weight must move in training.
-        reload: Whether to save and load a model that contains it.
-        seed: Of the inputs.
-
-    Returns:
-        The layer, built and trained.
+    `gate_shape` is the second input's, for `gate="tied"`; `gated` states that the output has the skip dtype.
     """
     shapes = [input_shape] if gate_shape is None else [input_shape, gate_shape]
     xs = [ops.convert_to_tensor(array(*shape, seed=seed + i)) for i, shape in enumerate(shapes)]
@@ -190,11 +176,8 @@ def _packed(tensors):
     return tensors if len(tensors) > 1 else tensors[0]
 
 
-# --- Networks -----------------------------------------------------------------
-
-
 def miniature(spec):
-    """The same row with few, narrow blocks; what makes the variant what it is stays."""
+    """The same row with few, narrow blocks; the variant's own features stay."""
     changes = {"input_shape": (32, 32, spec.input_shape[-1]), "classes": 3}
     if isinstance(spec, ConvNetSpec):
         first = 4 if spec.widths[0] == spec.stem_width else 2  # a projection in the first block, or none
@@ -234,9 +217,6 @@ def layers_deep(model) -> int:
         path = getattr(layer, "transform", layer)
         depth += sum(isinstance(sub, (keras.layers.Conv2D, keras.layers.Dense)) for sub in path._flatten_layers())
     return depth
-
-
-# --- One set of weights on two backends ---------------------------------------
 
 
 def predict_on(backend: str, folder: Path) -> None:

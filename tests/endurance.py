@@ -3,10 +3,10 @@
     python -m tests.endurance [--steps 100000] [--kills 28] [--disks 12] [--seed 0]
 
 One run is left alone. Another one is killed, or finds its disk full, at random
-places, and is started again each time; its clocks jump all the while. Its end
-must be that of the first, bit for bit, its log whole. Memory and open files of
-both are read from outside, in /proc. A full disk is a limit of the length of
-files, set from outside while the process runs: any user may do that.
+places, and is started again each time; its clocks jump all the while. Both must
+end equal, bit for bit, with whole logs. Memory and open files of both are read
+from outside, in /proc. A full disk is a limit of the length of files, set from
+outside while the process runs: any user may do that.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from tests.checkpoints import arrays
 
 ROOT = Path(__file__).parents[1]
 STEPS_OF_AN_EPOCH = 200
-# Two layers of 8 units, one image a step: what is tried is what happens around a step. Momentum, a moving average, a
+# Two layers of 8 units, one image a step: the test is about everything around a step. Momentum, a moving average, a
 # changing rate, crops and mirroring must all come back.
 COMMAND = (
     "highway_fc10 --tiny --strategy none --save-steps 70 --log-steps --set net.depth=2 --set train_images=200 "
@@ -40,7 +40,7 @@ TIMES = {"seconds", "images_per_second", "waiting"}
 _PAGE = resource.getpagesize() / 2**20
 _QUICK_TO_COMPILE = "--xla_backend_optimization_level=0"
 _MOST_GROWTH = 4.0  # MiB
-_WARM = 0.1  # of a process's time in training: what it takes in its first steps is not growth
+_WARM = 0.1  # of a process's time in training: memory of its first steps is not growth
 
 
 @dataclass

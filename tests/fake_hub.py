@@ -56,14 +56,14 @@ class Repository:
         return self.head
 
     def resolve(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
-        """Returns name and files of a commit or tag, `None` if there is none."""
+        """Returns name and files of a commit or tag, or `None`."""
         commit_id = self.head if revision == "main" else self.tags.get(revision, revision)
         return next((commit for commit in self.commits if commit[0] == commit_id), None)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with a request.
+    """A fault of one request.
 
     Attributes:
         status: Answer with this status instead.
@@ -90,12 +90,12 @@ class FakeHub:
     write, `HF_TOKEN` (`TOKEN`).
 
     Attributes:
-        url: Where it listens.
+        url: Its address.
         repositories: Dict from name to `Repository`.
         contents: Dict from sha256 to large file.
         requests: Method, path and the header Authorization of every request.
         resumed: The first byte of every resumed download.
-        fault: What goes wrong; nothing at first.
+        fault: The fault of each request; none at first.
     """
 
     def __init__(self):

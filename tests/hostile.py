@@ -1,4 +1,4 @@
-"""What attacks on files have in common: the time they may take, the errors they end in."""
+"""Helpers for attacks on files: a limit of their time, the form of their errors."""
 
 import shutil
 import time

@@ -1,4 +1,4 @@
-"""Trains with clocks that jump, as those of a machine that is suspended, moved or set: `tests.endurance` runs this.
+"""Trains with clocks that jump, as on a machine that is suspended, moved or set: `tests.endurance` runs this.
 
     python -m tests.jumping_clocks SEED FILE_DESCRIPTOR ARGUMENTS_OF_TRAIN...
 
@@ -19,7 +19,7 @@ class JumpingClock:
 
     Args:
         clock: The clock that it stands for.
-        seed: Of its jumps.
+        seed: Seed of its jumps.
         descriptor: File descriptor that gets a byte for each.
     """
 

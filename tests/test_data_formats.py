@@ -6,7 +6,6 @@ import pytest
 
 import keras_highway as kh
 from keras_highway import analysis
-from keras_highway._support import keras_models as formats
 from keras_highway.cli import main
 from keras_highway.layers import HighwayConv2D
 
@@ -71,24 +70,6 @@ def test_patches_are_cut_from_height_and_width(nets):
         row, column = patches.corner[0]
         channels_last = np.moveaxis(patches.patches[0], 0, -1) if first else patches.patches[0]
         np.testing.assert_array_equal(channels_last, IMAGES[patches.image[0]][row : row + 4, column : column + 4])
-
-
-def test_a_trace_is_still_its_five_arrays(nets):
-    model, x = nets[1]
-    entry = analysis.trace(model, x)[NAMES[0]]
-    assert isinstance(entry, analysis.BlockTrace) and len(entry) == 5
-    assert entry.data_format == model.get_layer(NAMES[0]).data_format != keras.config.image_data_format()
-    assert analysis.BlockTrace(*entry).data_format == keras.config.image_data_format()
-
-
-def test_axes_moved_before_the_blocks_leave_derivatives_of_images_as_they_are():
-    with formats.channels_last():
-        model, _ = net("channels_first")
-        inputs = keras.Input((12, 10, 3))
-        moved = keras.Model(inputs, model(keras.layers.Permute((3, 1, 2))(inputs)))
-        expected = drawn(analysis.plot_guided(analysis.guided_backprop(*net("channels_last"), NAMES[1], 1)))
-        actual = drawn(analysis.plot_guided(analysis.guided_backprop(moved, IMAGES, NAMES[1], 1)))
-        np.testing.assert_allclose(np.stack(actual), np.stack(expected), rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_saved_channels_first_is_named_on_the_command_line_and_its_weights_do(tmp_path, capsys):

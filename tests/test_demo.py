@@ -46,36 +46,10 @@ def test_a_digit_its_gates_and_what_lesions_make_of_it(explain):
     assert explain.explain(DIGIT, close=99, order=explain.FROM_LAST).closed == explain.closable(explain.DIGITS)[::-1]
 
 
-def test_requests_leave_nothing_behind(explain):
-    """A page that runs for weeks must not grow with what is asked of it, but by the sets of blocks that are closed."""
-    every = len(explain.closable(explain.DIGITS))
-
-    def asked(order):
-        explain.explain(DIGIT, close=every, order=order)
-        return [len(layer._inbound_nodes) for layer in explain.network(explain.DIGITS).layers]
-
-    nodes = asked(explain.FROM_FIRST)
-    assert all(asked(order) == nodes for order in (*explain.ORDERS, *explain.ORDERS))
-
-
 def test_the_orders_in_which_blocks_close(explain):
     gates = {"a": np.full((2, 2), 0.5), "b": np.full((2, 2), 0.1), "c": np.full((2, 2), 0.9)}
     orders = {order: explain.in_order(gates, ("a", "b", "c"), order) for order in explain.ORDERS}
     assert list(orders.values()) == [("b", "a", "c"), ("a", "b", "c"), ("c", "b", "a")]
-
-
-def test_what_it_refuses(explain):
-    with pytest.raises(ValueError, match="one of 'handwritten digits'"):
-        explain.explain(DIGIT, kind="letters")
-    with pytest.raises(ValueError, match="one of 'those that open least'"):
-        explain.explain(DIGIT, order="sideways")
-
-
-def test_the_picture_crosses_closed_blocks_out(explain):
-    pytest.importorskip("matplotlib")
-    figure = explain.draw(explain.explain(DIGIT, close=2))
-    titles = [ax.get_title() for ax in figure.axes]
-    assert sum("closed" in title for title in titles) == 2 and sum("mean" in title for title in titles) == 6
 
 
 def test_a_space_has_what_the_hub_requires():

@@ -1,18 +1,25 @@
-"""The six designs at 20 layers: rows, choice of rates, table."""
+"""Studies of designs, of block forms and of photographs: rows, parameters, choice of rates, tables."""
 
 import json
-import re
+import math
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
+from keras_highway._support.keras_models import without_values
 from keras_highway.gating import gate_bias_for_depth
-from keras_highway.specs import initial_gate_bias
+from keras_highway.layers import GatedBlock
+from keras_highway.models.builder import build
+from keras_highway.specs import initial_gate_bias, override
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.recipes.cifar import DESIGNS, RATES, variant_of
+from keras_highway.training.recipes.cifar import DESIGNS, FORMS, RATES, variant_of
+from keras_highway.training.recipes.cifar import form_of as recipe_of
+from keras_highway.training.recipes.imagenet import A3_RATES, UIE_NETS
 from keras_highway.variants import VARIANTS
 from tests.test_variants import facts_of
-from training import study
+from training import search, study
+from training import study as program
 from zoo.release import studies
 
 STUDY = study.STUDIES["designs"]
@@ -49,7 +56,7 @@ def write(folder, accuracy, recipe=None):
     (folder / "log.csv").write_text(f"epoch,train_loss,test_accuracy\n1,2.0,0.1\n2,0.5,{accuracy}\n")
 
 
-def test_a_run_that_goes_on_after_its_result_is_not_over(tmp_path, monkeypatch):
+def test_a_resumed_run_with_an_old_result_is_not_finished(tmp_path, monkeypatch):
     """It keeps the result of the epoch after which it was ended, with the weights, until it ends again."""
     recipe, trained = STUDY.seed_recipe("highway20", 0.2, 1), []
     folder = STUDY.run_folder("highway20", 1, tmp_path)
@@ -95,36 +102,6 @@ def test_runs_of_other_settings_are_not_taken_for_these(tmp_path):
         STUDY.chosen_rate("highway20", None, tmp_path)
 
 
-def test_a_network_that_diverges_at_every_rate_does_not_keep_the_others_from_training(tmp_path, monkeypatch):
-    for net, end in (("highway20", "diverged.json"), ("resnet20", "result.json")):
-        for rate, folder in STUDY.rate_folders(net, tmp_path).items():
-            write(folder, 0.5, STUDY.rate_recipe(net, rate))
-            (folder / "result.json").rename(folder / end)
-    trained, train = [], study._train
-    monkeypatch.setattr(
-        study, "_train", lambda r, data, folder: trained.append(folder) if r.epochs > 5 else train(r, data, folder)
-    )
-    with pytest.raises(study.DivergedError, match=r"highway20 diverged at every rate, \(0\.1, 0\.2, 0\.4\)"):
-        STUDY.run(("highway20", "resnet20"), (1, 2), None, tmp_path)
-    assert trained == [tmp_path / "resnet20" / seed for seed in ("1", "2")]
-    highway, resnet = STUDY.table(("highway20", "resnet20"), (1, 2), tmp_path).splitlines()[-2:]
-    assert highway.startswith("| highway20 | none: all diverged | 0 |") and resnet.startswith("| resnet20 | 0.1 | 0 |")
-
-
-@pytest.mark.parametrize("setting", ["learning_rate=0.1", "seed=7", "holdout_images=5"])
-def test_a_study_sets_rate_seed_and_held_out_images_itself(setting, tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        study.main(["designs", "--tiny", "--out", str(tmp_path), "--set", setting])
-    assert ended.value.code == 2
-    assert re.match(rf"error: .* is what a study sets itself.*--set {setting}\n", capsys.readouterr().err)
-
-
-def test_short_runs_are_tested_on_held_out_images():
-    recipe = STUDY.rate_recipe("highway20", 0.2)
-    assert (recipe.holdout_images, recipe.epochs, recipe.learning_rate) == (5000, 5, 0.2)
-    assert STUDY.seed_recipe("highway20", 0.2, 3).holdout_images is None
-
-
 def test_the_table_pairs_seeds(tmp_path):
     for seed, (resnet, highway) in enumerate([(0.90, 0.91), (0.92, 0.925)], start=1):
         write(tmp_path / "resnet20" / str(seed), resnet)
@@ -147,3 +124,135 @@ def test_the_whole_way_in_small_and_again_at_no_cost(tmp_path, capsys):
     assert study.main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-4:] == first.splitlines()[-4:]
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint.npz")} == stamps
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments", "message"),
+    [
+        (study.main, ["designs", "--data", "{none}"], "No file {none}/cifar10.npz"),
+        (search.main, ["figure1", "--data", "{none}", "--rungs", "1x1"], "No file {none}/mnist.npz"),
+        (study.main, ["imagenette_uie", "--set", "seed=3"], "`seed` is what a study sets itself: see --seeds."),
+    ],
+)
+def test_what_is_wrong_is_named(main, arguments, message, tmp_path, capsys):
+    none = str(tmp_path / "none")
+    with pytest.raises(SystemExit) as ended:
+        main([*(word.format(none=none) for word in arguments), "--out", str(tmp_path / "out")])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and error.startswith(f"error: {message.format(none=none)}")
+    assert len(error.splitlines()) == 1
+
+
+HIGHWAY20 = 266_404
+
+
+def branch(channels, inside, out):
+    """Two 3x3 convolutions without biases, gamma and beta behind each."""
+    return 9 * channels * inside + 2 * inside + 9 * inside * out + 2 * out
+
+
+def parameters_by_hand(form, widths):
+    """A stem of 16 channels, three stages of three blocks, a classifier of 10 classes."""
+    total, channels = 27 * 16 + 2 * 16, 16
+    for w in widths:
+        others = branch(w, w, w)
+        gates = {
+            "channel": 3 * w,
+            "low_rank": branch(channels, 8, w) + 2 * branch(w, 8, w),
+            "tied": branch(channels, w, w) + others - 2 * w,  # biases in place of gamma and beta
+        }.get(form, branch(channels, w, w) + 2 * others)
+        transforms = branch(channels, w, w) + 2 * others - (2 * 9 * w * w if form == "shared" else 0)
+        projection = 0 if channels == w else channels * w + 2 * w
+        total += transforms + gates + projection
+        channels = w
+    return total + 10 * channels + 10
+
+
+def built(form):
+    recipe = RECIPES[recipe_of(form)]
+    return without_values(lambda: build(override(VARIANTS[recipe.variant], **dict(recipe.overrides))))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parameters_are_equal_to_within_two_percent(form):
+    model = built(form)
+    count = sum(math.prod(v.shape) for v in model.trainable_variables)
+    widths = dict(RECIPES[recipe_of(form)].overrides).get("widths", VARIANTS["highway20"].widths)
+    assert count == parameters_by_hand(form, widths)
+    assert abs(count / HIGHWAY20 - 1) < 0.02
+    documented = {"channel": 266_748, "low_rank": 264_991, "tied": 263_547, "shared": 264_063}
+    assert count == documented.get(form, HIGHWAY20)  # what the recipes' page states
+
+
+def test_forms_are_what_they_are_called():
+    def of(form):
+        return [layer for layer in built(form).layers if isinstance(layer, GatedBlock)]
+
+    assert {block.gate for block in of("channel")} == {"channel"}
+    assert {(block.gate, block.gate_rank) for block in of("low_rank")} == {("low_rank", 8)}
+    assert [block.gate for block in of("tied")] == ["same", "tied", "tied"] * 3
+    assert [block.shared_transform for block in of("shared")] == [False, True, True] * 3
+    rates = [block.stochastic_depth for block in of("stochastic_depth")]
+    assert rates == pytest.approx([0.025 * i for i in range(9)])
+
+
+def test_recipes_are_one_but_for_the_form():
+    base = RECIPES["highway20"].to_dict()
+    for form in FORMS[1:]:
+        other = RECIPES[recipe_of(form)].to_dict()
+        assert {key for key in base if base[key] != other[key]} == {"name", "weights", "overrides", "source"}
+        assert other["variant"] == "highway20" and other["epochs"] == 15
+    forms = study.STUDIES["block_forms"]
+    assert (forms.base, forms.rates, forms.nets[0]) == ("highway20", RATES, "highway20")
+    recipe = forms.rate_recipe("highway20_tied", 0.2)
+    assert (recipe.holdout_images, recipe.epochs, recipe.learning_rate) == (5000, 5, 0.2)
+
+
+ROOT = Path(__file__).parents[1]
+IMAGENETTE = {name: program.STUDIES[f"imagenette_{name}"] for name in ("pair", "pair_5", "a3", "uie")}
+
+
+def differences(names):
+    first, *others = (RECIPES[name].to_dict() for name in names)
+    return {key for other in others for key in first if first[key] != other[key]}
+
+
+def test_both_nets_have_one_recipe():
+    assert differences(IMAGENETTE["pair"].nets) == {"name", "variant", "weights", "learning_rate"}
+    assert differences(IMAGENETTE["uie"].nets) == {"name", "variant", "weights"}
+    assert len(set(IMAGENETTE["uie"].nets)) == 6 and {net.endswith("_nobn") for net in UIE_NETS} == {
+        True,
+        False,
+    }
+    assert differences(IMAGENETTE["a3"].nets) == {"name", "variant", "weights"}
+    small, large = (RECIPES[f"highway50_{name}"] for name in ("imagenette_a3", "a3"))
+    procedure = ("optimizer", "loss", "target_threshold", "rand_augment", "mixup", "cutmix", "weight_decay")
+    assert [getattr(small, f) for f in procedure] == [getattr(large, f) for f in procedure]
+    assert (small.schedule, large.schedule) == ("cosine", "epoch_cosine") and small.learning_rate in A3_RATES
+    assert {RECIPES[name].clip_norm for name in IMAGENETTE["uie"].nets} == {1.0}
+    short = differences(["highway50_imagenette", "highway50_imagenette_5"])
+    assert short == {"name", "weights", "epochs", "warmup_epochs"}
+
+
+@pytest.mark.parametrize(
+    ("study", "net"),
+    [(s, net) for s in ("pair", "a3", "uie") for net in IMAGENETTE[s].nets],
+)
+def test_rates_are_those_that_were_best_on_held_out_photographs(study, net):
+    """Nothing is trained: all short runs are in `zoo/runs`."""
+    chosen = IMAGENETTE[study].chosen_rate(net, None, ROOT / "zoo" / "runs" / "imagenette")
+    assert RECIPES[net].learning_rate == chosen
+    if study == "pair":
+        assert RECIPES[f"{net}_5"].learning_rate == chosen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("study", "net"), [("uie", "resnet50_uie_nobn_64")])
+def test_the_whole_way_in_small(study, net, tmp_path, capsys):
+    arguments = ["--tiny", "--nets", net, "--seeds", "1", "--out", str(tmp_path), "--set", "precision=float32"]
+    assert program.main([f"imagenette_{study}", *arguments]) == 0
+    first = capsys.readouterr().out
+    assert {json.loads(path.read_text())["precision"] for path in tmp_path.rglob("recipe.json")} == {"float32"}
+    assert len(list(tmp_path.glob("tiny/rates/*/result.json"))) == 3
+    assert program.main([f"imagenette_{study}", "--table", *arguments]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == first.splitlines()[-1]

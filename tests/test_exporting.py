@@ -13,10 +13,10 @@ import keras_highway as kh
 from keras_highway import export as exporting
 from keras_highway.cli import main
 from keras_highway.cli.images import read_images
-from keras_highway.export import FORMATS, export, fold_batch_norm, in_float32
+from keras_highway.export import FORMATS, export, fold_batch_norm
 from keras_highway.predictions import find_classifier
 from keras_highway.specs import override
-from tests.test_lora import Scaled, X
+from tests.test_lora import X
 
 NAME = "mnist10_w16.tvdn"
 BACKEND = keras.config.backend()
@@ -24,7 +24,7 @@ on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="exports come
 
 
 def moved(model):
-    """The network with BN statistics that are not those of its start; an identity would prove nothing."""
+    """The network with BN statistics away from their start; an identity would prove nothing."""
     rng = np.random.default_rng(3)
     for weight in model.weights:
         if weight.name in ("moving_mean", "moving_variance", "gamma", "beta"):
@@ -38,10 +38,7 @@ def moved(model):
         ("bottleneck", {"gating": "full"}),
         ("conv_net", {"gate": "pointwise", "post_activation": True}),
         ("conv_net", {"projection": "A", "gating": "residual", "neck_width": 5}),
-        pytest.param("bottleneck", {}, marks=pytest.mark.slow),
-        pytest.param("bottleneck", {"gate": "channel"}, marks=pytest.mark.slow),
         pytest.param("bottleneck", {"gate": "tied"}, marks=pytest.mark.slow),
-        pytest.param("conv_net", {}, marks=pytest.mark.slow),
     ],
 )
 def test_folding_keeps_the_function(family, changes):
@@ -135,8 +132,6 @@ def test_int8_keeps_the_digits_and_is_less_than_half_the_size(tmp_path, capsys, 
     with pytest.raises(ValueError, match="agrees with the Keras network on"):
         export(model, tmp_path / "other.tflite", "litert", int8=images)
     assert not (tmp_path / "other.tflite").exists()
-    command = ["export", NAME, "--format", "onnx", "--int8", "--out", str(tmp_path / "x.onnx"), "--data", str(tmp_path)]
-    assert main(command) == 2 and "mnist.npz" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +147,7 @@ def words():
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("export_format", [pytest.param("tf_saved_model", marks=pytest.mark.slow), "litert", "onnx"])
 def test_the_part_of_a_language_model_that_makes_vectors_of_words(words, export_format, tmp_path, capsys):
-    """What was exported is what `encode` returns, of words that both know and of words never seen."""
+    """The file gives the vectors of `encode`, for known words and for words never seen."""
     if export_format == "onnx":
         pytest.importorskip("tf2onnx")
     words.save(tmp_path / "lm")
@@ -192,23 +187,11 @@ def test_exports_that_cannot_be(export_format, options, match, tmp_path):
         export(miniature("dense_stack"), tmp_path / "x", export_format, **options)
 
 
-@pytest.mark.skipif(keras.config.backend() == "tensorflow", reason="TensorFlow writes them")
-@pytest.mark.parametrize("export_format", ["tf_saved_model", "litert"])
-def test_formats_of_tensorflow_are_refused_elsewhere(export_format, tmp_path):
-    with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
-        export(miniature("dense_stack"), tmp_path / "x", export_format)
-
-
 @pytest.mark.skipif(keras.config.backend() != "jax", reason="on JAX Keras needs a package of its own")
 def test_what_onnx_needs_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jax2onnx", None)
     with pytest.raises(ImportError, match="on jax needs jax2onnx: pip install jax2onnx"):
         export(miniature("dense_stack"), tmp_path / "x.onnx", "onnx")
-
-
-def test_a_net_with_a_weight_for_every_place_has_one_size(tmp_path, capsys):
-    assert main(["export", NAME, "--format", "onnx", "--any-size", "--out", str(tmp_path / "net.onnx")]) == 2
-    assert "a fixed size" in capsys.readouterr().err
 
 
 def test_what_lies_at_the_path_is_refused_before_the_work(tmp_path):
@@ -239,22 +222,6 @@ def test_networks_of_pixels_and_of_double_precision(dtype, tmp_path):
     np.testing.assert_allclose(numpy(run(images)), numpy(model(images)), atol=1e-4)
 
 
-class Own(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dense = keras.layers.Dense(3, dtype="bfloat16")
-
-    def call(self, x):
-        return self.dense(x)
-
-
-def test_a_subclassed_model_in_other_precision_is_refused_in_words():
-    model = Own()
-    model(np.ones((2, 4), "float32"))
-    with pytest.raises(ValueError, match="to export it"):
-        in_float32(model)
-
-
 def test_what_has_several_outputs_is_refused_before_anything_is_written(tmp_path):
     pyramid = kh.features(kh.create_model("highway20", input_shape=(32, 32, 3), **SMALL)).model
     export_format = "tf_saved_model" if BACKEND == "tensorflow" else "onnx"
@@ -263,10 +230,6 @@ def test_what_has_several_outputs_is_refused_before_anything_is_written(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-pytestmark = [
-    pytest.mark.more,
-    pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow"),
-]
 TINY_NET = {
     "input_shape": (32, 32, 3),
     "blocks": (1, 1, 1),
@@ -289,36 +252,8 @@ def net(**changes):
     return kh.create_model("highway20", **{**TINY_NET, **changes})
 
 
-def with_layers(*layers):
-    """A body, layers of the user's, a head."""
-    body = net(include_top=False)
-    x = body.output
-    for layer in layers:
-        x = layer(x)
-    return keras.Model(body.input, keras.layers.Dense(3, name="head")(keras.layers.GlobalAveragePooling2D()(x)))
-
-
-@pytest.fixture(params=["mixed_float16", "mixed_bfloat16"])
-def policy(request):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(request.param)
-    yield request.param
-    keras.config.set_dtype_policy(before)
-
-
-def test_under_a_global_policy(policy, tmp_path):
-    model = net()
-    assert in_float32(model)(X).dtype == "float32"
-    assert export(model, tmp_path / "x.tflite", "litert") < 1e-4
-
-
-def test_a_users_layer_beside_updates(tmp_path):
-    model = with_layers(Scaled(6, name="scale"))
-    model.get_layer("scale").gamma.assign([1, 2, 3, 4, 5, 6])
-    kh.enable_lora(model, 2)
-    assert export(model, tmp_path / "x.tflite", "litert") < 1e-4
-
-
+@on_tensorflow
+@pytest.mark.more
 def test_a_subclassed_model_needs_samples(tmp_path):
     own = OwnModel()
     own(X)
@@ -336,7 +271,9 @@ def test_a_spec_of_another_net_is_not_folded():
         fold_batch_norm(other, spec)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
-def test_nets_of_other_precisions_are_folded(dtype):
-    folded = fold_batch_norm(net(dtype=dtype), override(kh.get_spec("highway20"), **TINY_NET))
-    assert folded(X).dtype == ("float64" if dtype == "float64" else "float32")
+@on_tensorflow
+@pytest.mark.more
+def test_a_net_with_a_net_inside_is_exported_in_float32(tmp_path):
+    body, images = net(include_top=False, pooling="avg", dtype="mixed_bfloat16"), keras.Input((32, 32, 3))
+    model = keras.Model(images, keras.layers.Dense(3, dtype="mixed_bfloat16")(body(images)))
+    assert export(model, tmp_path / "n", "tf_saved_model") < 1e-3

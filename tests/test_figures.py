@@ -1,14 +1,19 @@
-"""Figures of trained weights: parts that keep each other's numbers, pairs counted by hand, tables of those numbers."""
+"""Figures of trained weights: numbers of each part, pictures of a miniature, pairs counted by hand."""
 
+import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from miniatures import batch, miniature
+from PIL import Image
 
-from keras_highway._support.files import atomic_write_json
-from keras_highway.analysis.plots import write
-from training import analysis_tables, depth, figure4, figures, net_figures
-from zoo.release import claims
+from keras_highway import analysis
+from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.variants import VARIANTS
+from training import depth, figures, net_figures, photograph_figures
+from zoo.release import claims, results
 
 
 def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
@@ -29,28 +34,6 @@ def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
     assert "a" not in seen[0] and seen[1]["a"] == {"value": 1} and seen[2] == {}
 
 
-def test_numbers_of_earlier_weights_are_not_drawn_as_those_of_new_ones(tmp_path, monkeypatch):
-    parts = {
-        "a": (figures.DENSE, lambda *_: {"value": 1}),
-        "old": (figures.DENSE, lambda *arguments: arguments[-1]["old"]),
-    }
-    monkeypatch.setattr(figures, "PARTS", parts)
-    figures.make("a", None, tmp_path)
-    numbers = json.loads((tmp_path / "numbers.json").read_text())
-    numbers[figures.DENSE] |= {"old": {"value": 2}, "sha256": 64 * "0"}
-    atomic_write_json(tmp_path / "numbers.json", numbers)
-    with pytest.raises(KeyError):
-        figures.make("old", None, tmp_path)
-    with pytest.raises(ValueError, match="has no old of these weights of"):
-        figures.redraw("old", None, tmp_path)
-    assert json.loads((tmp_path / "numbers.json").read_text()) == numbers
-
-
-def test_baselines_need_their_runs(tmp_path):
-    with pytest.raises(ValueError, match="--runs FOLDER"):
-        figure4.baselines(None, tmp_path, None)
-
-
 def test_drawing_alone_leaves_the_numbers(tmp_path, monkeypatch):
     computed = {"value": 0.25, "blocks": [1, 2]}
     monkeypatch.setattr(figures, "PARTS", {"a": (figures.DENSE, lambda *arguments: computed)})
@@ -65,38 +48,6 @@ def test_drawing_alone_leaves_the_numbers(tmp_path, monkeypatch):
     assert (tmp_path / "numbers.json").read_bytes() == before
 
 
-def test_depth_is_drawn_from_the_numbers_without_data(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(depth, "write", lambda figure, *rest: drawn.append(figure) or write(figure, *rest))
-    written = (figures.OUT / "numbers.json").read_bytes()
-    (tmp_path / "numbers.json").write_bytes(written)
-    for name in ("trim", "cifar_trim", "tune", "latency"):
-        figures.redraw(name, None, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["numbers.json", "trim.png"]
-    errors = drawn[0].axes[0]
-    assert [text.get_text() for text in errors.texts] == [f"cut off at {errors.get_ylim()[1]:.0f} %"]
-    assert {line.get_color() for line in drawn[0].axes[1].lines} == {"0.3"}  # as many parameters at a depth: one line
-    assert (tmp_path / "numbers.json").read_bytes() == written
-
-
-def test_figure_4_marks_where_its_scale_becomes_linear(monkeypatch, tmp_path):
-    curve = {"samples": 100, "intact_accuracy": 1.0, "accuracy": [0.9, 1.0], "loss": [0.3, 0.1], "blocks": 2}
-    drawn = {}
-    monkeypatch.setattr(figure4, "write", lambda figure, path, title: drawn.update({path.name: figure.axes[0]}))
-    nets = (figure4.HIGHWAY, *figure4.BASELINES, figure4.CIFAR)
-    figure4._draw({name: {"training": curve, "test": curve} for name in nets}, tmp_path)
-    training, test = (drawn[f"tvdn_figure4_baselines_{part}.png"] for part in ("training", "test"))
-    assert [text.get_text() for text in training.texts] == ["linear below this line, logarithmic above"]
-    assert training.get_yscale() == "symlog" and 0.01 in training.get_yticks()
-    assert test.get_yscale() == "log" and not test.texts
-    named = [text.get_text() for text in training.get_legend().get_texts()]
-    assert named == ["highway", "residual", "plain", "plain, 10 layers", "intact network"]
-
-
-def test_blocks_that_were_trimmed_are_noted_by_their_numbers():
-    assert [depth._number(name) for name in ("stage1_block1", "stage1_block49")] == [1, 49]
-
-
 def test_pairs_of_fine_tuned_nets():
     whole = np.array([True] * 90 + [False] * 10)
     ours = np.array([False] * 5 + [True] * 87 + [False] * 8)
@@ -105,54 +56,6 @@ def test_pairs_of_fine_tuned_nets():
     assert row["cost"] == pytest.approx(differences.mean()) and row["accuracy"] == 0.87
     assert row["standard_error"] == pytest.approx(differences.std() / 10)
     assert depth._pair(49, {49: whole, 24: ours})["cost"] == 0
-
-
-def test_tables_of_made_up_numbers(tmp_path):
-    def tuned(deep, cost):
-        return {"blocks_left": deep, "accuracy": 0.9 - cost, "cost": cost, "standard_error": 0.001}
-
-    seeds = [
-        {
-            "seed": s,
-            "order": [3, 1, 2],
-            "removed": {"blocks": k},
-            "accuracy": [0.9],
-            "lost": [0, 4, 9, 50],
-            "gained": [0, 4, 0, 0],
-        }
-        for s, k in ((0, 1), (1, 2))
-    ]
-    curve = {
-        "samples": 1000,
-        "intact_accuracy": 0.99,
-        "blocks": 3,
-        "accuracy": [0.98, 0.99, 0.5],
-        "worst_block": "stage1_block3",
-    }
-    baseline = {"seed": 1, "epochs": 50, "backend": "jax", "hardware": "a core", "test": curve, "training": curve}
-    numbers = {
-        "baselines": {"a_net": {**baseline, "test": {**curve, "blocks_that_cost_at_most_0.1_point": 1}}},
-        "trim": {"samples": 1000, "seeds": seeds},
-        "tune": {"epochs": 3, "seeds": [{"depths": [tuned(3, 0), tuned(2, 0.01), tuned(1, 0.03)]}] * 2},
-        "latency": {
-            "pairs": 25,
-            "batch_size": 100,
-            "depths": [
-                {"blocks_left": d, "parameters": 1000 * d, "speed_up_quartiles": [0, 4 - d, 9]} for d in (3, 2, 1)
-            ],
-        },
-    }
-    numbers["made"] = {"tune": {"backend": "jax"}, "latency": {"backend": "tensorflow", "hardware": "a core"}}
-    numbers["baselines"]["a_net"]["training"] = numbers["baselines"]["a_net"]["test"]
-    path = tmp_path / "numbers.json"
-    path.write_text(json.dumps({analysis_tables.NET: numbers}))
-    lines = analysis_tables.figure4_table(path).splitlines()
-    assert "| `a_net` | 1,000 test | 1.00 | 3 | 1 | 1.00 | 49.00, block3 |" in lines
-    assert lines[-1] == "n = 1 net each, seed 1, 50 epochs. Trained on jax, a core."
-    text = analysis_tables.trim_table(path)
-    # Costs 0 and 0.9 points; errors sqrt(8)/1000 and sqrt(9 - 0.081)/1000.
-    assert "| 1 to 2 (chosen) | 1,000 to 2,000 | 2.00 to 3.00 | 0.45 ± 0.29 | 2.00 ± 0.10 |" in text
-    assert "(90.00 %; before, 90.00 %)" in text and "jax, speed-up tensorflow, a core." in text
 
 
 def test_gini_index_by_hand():
@@ -164,3 +67,118 @@ def test_every_claim_has_a_verdict_and_no_empty_number():
     text = claims.page()
     rows = [line for line in text.splitlines() if line.startswith("| [")]
     assert text.startswith(f"# Claims of the papers\n\n{len(rows)} claims") and "{" not in text and ": ;" not in text
+
+
+NAME = "cifar10_19layer.fast"
+PICTURES = [
+    "drop",
+    "estimation",
+    "gate_maps",
+    "guided",
+    "patches",
+    "reshuffle",
+    *(f"tvdn_figure{i}" for i in (2, 3, 4)),
+]
+
+
+@pytest.mark.more
+def test_pictures_and_numbers(tmp_path, monkeypatch):
+    stage = VARIANTS["mnist10_w16"].stages[0]
+    stages = [dataclasses.replace(stage, filters=filters, highways=(3, 3, 3)) for filters in (4, 6)]
+    model = miniature("conv_stack", stages=stages, input_shape=(24, 24, 3))
+    images, labels = batch(model, 12), np.arange(12) % 3
+    row = SimpleNamespace(variant="mnist10_w16", images=SimpleNamespace(apply=lambda x: np.asarray(x, "float32") / 255))
+    monkeypatch.setattr(net_figures, "load", lambda name: model)
+    monkeypatch.setattr(net_figures.registry, "find", lambda name: row)
+    pixels = np.uint8(255 * (images - images.min()) / np.ptp(images))
+    numbers = net_figures.conv_net(NAME, "_net", (pixels, labels), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}_net.png" for name in PICTURES)
+    assert sorted(PICTURES) == sorted(results.CONV_PICTURES)
+    json.dumps(numbers, default=float)
+    bias, x = analysis.gate_bias(model), row.images.apply(pixels)
+    gates = numbers["gates"]
+    assert (gates["samples"], gates["bias_start"]) == (12, -1.0)
+    assert gates["bias_share_that_fell"] == pytest.approx(np.mean([(b < -1).mean() for b in bias.values()]))
+    traces = analysis.trace(model, x)
+    change = [np.abs(entry.y - entry.x).mean() for entry in traces.values()]
+    assert gates["change_in_early_blocks"] == pytest.approx(sum(change[:3]) / sum(change), rel=1e-5)
+    assert gates["mean_gate"] == pytest.approx(np.mean([entry.t.mean() for entry in traces.values()]), rel=1e-5)
+    assert list(numbers["lesions"]["accuracy"]) == list(bias) and numbers["lesions"]["samples"] == 12
+    intact = (model.predict(x, verbose=0).argmax(1) == labels).mean()
+    assert numbers["lesions"]["intact_accuracy"] == pytest.approx(intact)
+    without = (
+        analysis.rewire(model, {"stage2_block2": analysis.lesion("stage2_block2")}).predict(x, verbose=0).argmax(1)
+    )
+    assert numbers["lesions"]["accuracy"]["stage2_block2"] == pytest.approx((without == labels).mean())
+    assert list(numbers["reshuffle"]["one_swap"]) == ["stage1", "stage2"] == list(numbers["estimation"])
+    outputs = traces[net_figures.BLOCK].y
+    strongest = np.sort(outputs.max((1, 2)), 0)[3:].mean(0)  # of the nine strongest of 12 images
+    assert numbers["unit"]["channel"] == (strongest - outputs.mean((0, 1, 2))).argmax()
+
+
+TRANSFORM = TRANSFORMS["imagenet_64"]
+CLASSES = ("n01440764", "n02102040", "n02979186", "n03000684", "n03028079")
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """A folder of data sets with an Imagenette of five classes, which their brightness tells apart."""
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 4), ("val", 6)):
+        for k, name in enumerate(CLASSES):
+            folder = tmp_path / "data" / "imagenette" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = draw.integers(0, 50, (80, 70 + i, 3)).astype(np.uint8) + 40 * k
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def nets(monkeypatch):
+    """Miniatures in the place of the trained nets."""
+    gatings = {"highway50": {}, "resnet50": {"gating": "residual"}}
+    models = {
+        name: miniature("bottleneck", input_shape=(64, 64, 3), **gatings[net])
+        for net, name in photograph_figures.NETS.items()
+    }
+    rows = {
+        name: SimpleNamespace(images=TRANSFORM, sha256=net, classes=CLASSES)
+        for net, name in photograph_figures.NETS.items()
+    }
+    for module in (photograph_figures, figures):
+        monkeypatch.setattr(module, "registry", SimpleNamespace(find=rows.__getitem__))
+    monkeypatch.setattr(photograph_figures, "load", models.__getitem__)
+    return {net: models[name] for net, name in photograph_figures.NETS.items()}
+
+
+@pytest.mark.more
+def test_pictures_and_numbers_of_both_nets(photographs, nets, tmp_path, monkeypatch):
+    data, out = photograph_figures.read(photographs, TRANSFORM), tmp_path / "out"
+    out.mkdir()
+    numbers = photograph_figures.both_nets(data, out)
+    each = [f"{kind}_imagenette_{net}.png" for net in nets for kind in ("estimation", "guided", "patches")]
+    together = ["gate_maps_imagenette_highway50.png", "lesions_imagenette.png", "trim_imagenette.png"]
+    assert sorted(path.name for path in out.iterdir()) == sorted([*each, *together])
+    json.dumps(numbers)
+    assert [numbers[net]["sha256"] for net in nets] == list(nets) and "gates" not in numbers["resnet50"]
+    x = TRANSFORM.apply(data.x_test)
+    for net, model in nets.items():
+        lesions, trim = numbers[net]["lesions"], numbers[net]["trim"]
+        right = (model.predict(x, verbose=0).argmax(1) == data.y_test).mean()
+        assert lesions["samples"] == trim["samples"] == 30 and trim["ordered_by"] == 20
+        assert lesions["intact_accuracy"] == trim["accuracy"][0] == pytest.approx(right)
+        assert set(lesions["accuracy"]) == set(trim["removed"]) == {"stage1_block2", "stage1_block3", "stage2_block2"}
+        order = analysis.trim_curve(model, (data.x_train, data.y_train), transform=TRANSFORM.apply).removed
+        assert trim["removed"] == list(order)  # from the training photographs
+        small = analysis.without(model, trim["removed"][:2])
+        assert trim["parameters"][2] == small.count_params()
+        rest = (small.predict(x, verbose=0).argmax(1) == data.y_test).mean()
+        assert trim["accuracy"][2] == pytest.approx(rest)
+        assert numbers[net]["unit"]["block"] == photograph_figures.BLOCK
+    assert sorted(path.stem for path in out.iterdir()) == sorted(
+        name for pictures in results.PHOTOGRAPH_PICTURES.values() for name in pictures
+    )
+    gate = analysis.trace(nets["highway50"], x)["stage1_block2"].t.mean()
+    assert numbers["highway50"]["gates"]["mean"]["stage1_block2"] == pytest.approx(gate, rel=1e-5)
+    assert set(numbers["highway50"]["gates"]["mean"]) == set(analysis.blocks(nets["highway50"]))

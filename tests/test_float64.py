@@ -101,30 +101,6 @@ def test_parity(family, reference, changes):
     assert np.abs(actual - expected).max() < 1e-12 * max(1, np.abs(expected).max())
 
 
-@pytest.mark.skipif(on_jax, reason="refused there")
-@pytest.mark.parametrize("family", ["conv_net", "bottleneck", "conv_stack", "dense_stack"])
-def test_no_layer_computes_in_less(family):
-    model = miniature(family, dtype="float64")
-    layers = [
-        layer for layer in model._flatten_layers() if not isinstance(layer, keras.Model | keras.layers.InputLayer)
-    ]
-    assert {layer.compute_dtype for layer in layers} == {"float64"}
-    assert {getattr(layer, "skip_dtype", "float64") for layer in layers} == {"float64"}
-    assert {w.dtype for w in model.weights if "seed" not in w.path} == {"float64"}
-    assert model.input.dtype == model.output.dtype == "float64"
-
-
-@pytest.mark.skipif(on_jax, reason="refused there")
-def test_a_layer_alone_and_a_fresh_head():
-    x = np.random.default_rng(0).normal(size=(2, 4, 4, 3)) + 1e-9
-    for layer in (kh.layers.HighwayConv2D(3, 3, dtype="float64"), kh.layers.HighwayDense(3, dtype="float64")):
-        assert layer(x).dtype == "float64" and layer.skip_dtype == "float64"
-        copy = type(layer).from_config({**layer.get_config(), "dtype": "float32"})
-        assert copy.skip_dtype == "float32"
-    model = kh.reset_classifier(miniature("conv_net", dtype="float64"), 7)
-    assert model.output.dtype == "float64"
-
-
 def test_language_models_refuse_it():
     with pytest.raises(ValueError, match="Language models compute in float32 at most"):
         kh.create_model("charlm_small_coupled", dtype="float64")

@@ -29,9 +29,6 @@ def save(image, path, **kwargs):
     return path
 
 
-# --- Modes ---------------------------------------------------------------------
-
-
 def test_greyscale_is_returned_as_it_is(tmp_path):
     path = save(Image.fromarray(ramp()), tmp_path / "l.png")
     pixels = load_image(path, GREY)
@@ -58,66 +55,15 @@ def test_transparent_parts_are_white(tmp_path, image):
     assert (load_image(path, RGB) == 255).all()
 
 
-def test_palette_with_and_without_transparency(tmp_path):
-    image = Image.new("P", (8, 8), 0)
-    image.putpalette([*RED, *BLACK])
-    image.paste(1, (4, 0, 8, 8))
-    opaque = load_image(save(image, tmp_path / "p.png"), RGB)
-    assert (opaque[:, :4] == RED).all() and (opaque[:, 4:] == BLACK).all()
-    clear = load_image(save(image, tmp_path / "pt.png", transparency=0), RGB)
-    assert (clear[:, :4] == WHITE).all() and (clear[:, 4:] == BLACK).all()
-
-
-@pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_a_transparent_colour_is_white(tmp_path, mode):
-    key = 0 if mode == "L" else (0, 0, 0)
-    image = Image.new(mode, (8, 8), key)
-    image.paste(100 if mode == "L" else (100, 100, 100), (4, 0, 8, 8))
-    pixels = load_image(save(image, tmp_path / "trns.png", transparency=key), RGB)
-    assert (pixels[:, :4] == 255).all() and (pixels[:, 4:] == 100).all()
-
-
-def test_cmyk_jpeg(tmp_path):
-    pixels = load_image(save(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), tmp_path / "cmyk.jpg"), RGB)
-    assert np.abs(pixels.astype(int) - RED).max() <= 4  # magenta and yellow ink, within JPEG's loss
-
-
-@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
-def test_16_bit_is_scaled_to_8(tmp_path, suffix):
+def test_16_bit_is_scaled_to_8(tmp_path):
     values = np.array([[0, 257, 128 * 257, 65535]] * 8, np.uint16).repeat(2, axis=1)
-    path = save(Image.fromarray(values), tmp_path / f"i16.{suffix}")
+    path = save(Image.fromarray(values), tmp_path / "i16.png")
     np.testing.assert_array_equal(load_image(path, GREY)[0, ::2, 0], [0, 1, 128, 255])
     np.testing.assert_array_equal(load_image(path, RGB)[0, ::2, 1], [0, 1, 128, 255])
 
 
-def test_floating_point_tiff(tmp_path):
-    values = np.array([[-5.0, 0.0, 127.9, 300.0, np.nan, np.inf, -np.inf, 1.0]] * 8, np.float32)
-    path = save(Image.fromarray(values), tmp_path / "f.tif")
-    np.testing.assert_array_equal(load_image(path, GREY)[0, :, 0], [0, 0, 127, 255, 0, 255, 0, 1])
-
-
-def test_animation_gives_the_first_frame(tmp_path):
-    frames = [Image.new("RGB", (8, 8), colour) for colour in (RED, BLACK, WHITE)]
-    path = save(frames[0], tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
-    with Image.open(path) as check:
-        assert check.n_frames == 3
-    assert (load_image(path, RGB) == RED).all()
-
-
-@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "tif", "webp", "ppm", "ico"])
-def test_common_formats(tmp_path, suffix):
-    image = Image.new("RGB", (32, 32), (200, 100, 50))
-    pixels = load_image(save(image, tmp_path / f"x.{suffix}"), replace(RGB, size=(32, 32)))
-    assert pixels.shape == (32, 32, 3)
-    assert np.abs(pixels.astype(int) - (200, 100, 50)).max() <= 8
-
-
-# --- Orientation, size, crop -----------------------------------------------------
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("mode", ["L", "I;16"])
-def test_exif_orientation_is_undone(tmp_path, orientation, mode):
+def test_exif_orientation_is_undone(tmp_path, orientation):
     """The stored pixels are those a camera held that way writes; the picture is always the same."""
     upright = ramp(8, 8)
     stored = {
@@ -132,8 +78,7 @@ def test_exif_orientation_is_undone(tmp_path, orientation, mode):
     }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    values = stored.astype(np.uint16) * 257 if mode == "I;16" else stored
-    path = save(Image.fromarray(np.ascontiguousarray(values)), tmp_path / "turned.png", exif=exif)
+    path = save(Image.fromarray(np.ascontiguousarray(stored)), tmp_path / "turned.png", exif=exif)
     np.testing.assert_array_equal(load_image(path, GREY)[..., 0], upright)
 
 
@@ -143,7 +88,7 @@ def test_a_wide_image_is_cropped_at_the_centre(tmp_path):
     assert (load_image(save(image, tmp_path / "wide.png"), RGB) == RED).all()
 
 
-@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1), (3, 40_000)])
+@pytest.mark.parametrize("size", [(1, 60_000)])
 def test_a_huge_aspect_ratio_shows_its_centre_in_little_memory(tmp_path, size):
     """Resized as a whole, the first two would take 9 GB."""
     values = np.zeros(max(size), np.uint8)
@@ -154,14 +99,7 @@ def test_a_huge_aspect_ratio_shows_its_centre_in_little_memory(tmp_path, size):
     assert (pixels == 255).all()
 
 
-def test_reducing_averages(tmp_path):
-    """A fine checkerboard becomes grey: without antialiasing it would stay black and white."""
-    board = (np.indices((80, 80)).sum(axis=0) % 2 * 255).astype(np.uint8)
-    pixels = load_image(save(Image.fromarray(board), tmp_path / "board.png"), GREY)[2:-2, 2:-2]
-    assert np.abs(pixels.astype(int) - 127).max() <= 2
-
-
-@pytest.mark.parametrize("size", [(500, 375), (375, 500), (224, 224), (640, 427), (333, 1000)])
+@pytest.mark.parametrize("size", [(500, 375), (375, 500), (333, 1000)])
 def test_resize_and_crop_are_torchvisions(tmp_path, size):
     """As timm's and torchvision's Resize(floor(224 / 0.95)) and CenterCrop(224) round, on the same Pillow filter."""
     noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), np.uint8)
@@ -171,20 +109,6 @@ def test_resize_and_crop_are_torchvisions(tmp_path, size):
     left, top = round((resized.width - 224) / 2), round((resized.height - 224) / 2)
     expected = np.asarray(resized)[top : top + 224, left : left + 224]
     np.testing.assert_array_equal(load_image(save(image, tmp_path / "noise.png"), IMAGENET), expected)
-
-
-# --- Broken files ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "tif", "webp"])
-def test_truncated_files(tmp_path, suffix):
-    whole = save(
-        Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)), tmp_path / f"x.{suffix}"
-    )
-    cut = tmp_path / f"cut.{suffix}"
-    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-    with pytest.raises(ImageError, match=rf"cut\.{suffix}: (broken image file|not an image file)"):
-        load_image(cut, RGB)
 
 
 def test_files_that_are_no_images(tmp_path):
@@ -201,14 +125,7 @@ def test_files_that_are_no_images(tmp_path):
             load_image(path, RGB)
 
 
-def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
-    path = save(Image.new("L", (100, 100)), tmp_path / "bomb.png")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(ImageError, match=r"bomb\.png: too large"):
-        load_image(path, RGB)
-
-
-@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "tif", "webp", "ppm"])
+@pytest.mark.parametrize("suffix", ["png", "jpg", "gif"])
 @pytest.mark.filterwarnings("ignore")  # Pillow warns of odd metadata
 def test_damaged_files_give_an_image_or_an_image_error(tmp_path, suffix):
     """Flipped bytes and cuts anywhere: no other exception, and never an image of a wrong shape."""
@@ -237,9 +154,6 @@ def test_damaged_files_give_an_image_or_an_image_error(tmp_path, suffix):
     assert outcomes == {"read", "refused"}
 
 
-# --- Attacks ---------------------------------------------------------------------
-
-
 def test_a_pipe_or_a_device_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     for path in (tmp_path / "pipe.png", "/dev/zero"):
@@ -247,7 +161,7 @@ def test_a_pipe_or_a_device_is_not_waited_for(tmp_path):
             load_image(path, GREY)
 
 
-@pytest.mark.parametrize("shape", [(80_000_000, 1), (1, 70_000), (8193, 8192), (20_000, 20_000), (2**31 - 1, 9)])
+@pytest.mark.parametrize("shape", [(80_000_000, 1), (8193, 8192), (2**31 - 1, 9)])
 def test_too_many_pixels_are_refused_before_memory_is_taken(tmp_path, shape):
     path = tmp_path / "large.png"
     path.write_bytes(png_header(*shape))

@@ -17,7 +17,7 @@ import keras_highway as kh
 import keras_highway.training.optimizers
 from keras_highway.cli import main
 from keras_highway.weights import registry
-from keras_highway.weights.hub import HubError, cache_folder
+from keras_highway.weights.hub import HubError
 from keras_highway.weights.info import WeightFileError
 
 REPO = "org/net"
@@ -69,7 +69,7 @@ def pickled(canary) -> bytes:
 
 
 def test_the_attacks_are_attacks(tmp_path):
-    """What must not be run would make the file if it were."""
+    """Each attack makes the file when it runs."""
     path = tmp_path / "made"
     pickle.loads(pickled(path))
     assert path.exists()
@@ -110,7 +110,7 @@ def test_no_field_of_a_class_of_ours_is_run(canary, name):
             try:
                 made: Any = keras.saving.deserialize_keras_object(config)
             except Exception:
-                continue  # of a config that is none Keras and our classes raise nearly anything
+                continue  # Keras and our classes raise many errors on a bad config
             if isinstance(made, keras.layers.Layer):
                 try:
                     made(np.zeros((1, 4, 4, 2), "float32"))
@@ -119,7 +119,7 @@ def test_no_field_of_a_class_of_ours_is_run(canary, name):
 
 
 def published(canary) -> dict[str, bytes]:
-    """Good weights, and beside them all that is hostile above."""
+    """Good weights next to all hostile files above."""
     folder = registry.file_of(registry.find(NAME)).parent
     own = {name: (folder / name).read_bytes() for name in (WEIGHTS, "weights.json")}
     config = layer("Lambda", function=python_lambda(canary))
@@ -208,7 +208,7 @@ def test_a_network_of_ours_with_other_code_in_it_is_refused(tmp_path, canary, at
         for name, content in {**parts, "config.json": json.dumps(config)}.items():
             file.writestr(name, content)
     for door in (kh.load, kh.describe_weights):
-        with pytest.raises(WeightFileError, match=r"net\.keras names .*takes only classes of Keras"):
+        with pytest.raises(WeightFileError, match=r"net\.keras cannot be loaded .*: it names .*only classes of Keras"):
             door(path)
 
 
@@ -218,13 +218,3 @@ def test_a_class_registered_under_the_name_of_one_of_keras_is_not_made(tmp_path)
     scope = keras.saving.custom_object_scope({"Flatten": Thing})
     with scope, pytest.raises(WeightFileError, match="names 'Flatten'"):
         kh.load(path)
-
-
-def test_a_pickle_in_the_cache_is_refused(fake_hub, canary):
-    fake_hub.add(REPO, published(canary))
-    kh.load(URL)
-    (path,) = Path(cache_folder()).glob(f"models--org--net/snapshots/*/{WEIGHTS}")
-    path.resolve().write_bytes(pickled(canary))
-    with pytest.raises(ValueError, match=r"damaged or altered.*It was removed"):
-        kh.load(URL)
-    np.testing.assert_array_equal(outputs(URL), outputs(NAME))

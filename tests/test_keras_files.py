@@ -1,4 +1,4 @@
-"""`.keras` files: those of our networks are loaded as they were saved, others and code are refused in a sentence."""
+"""`.keras` files: our networks load as they were saved; other files and code are refused in a sentence."""
 
 import json
 import warnings
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway.applications import model_of
 from keras_highway.cli import main
 from keras_highway.data import load_image
 from keras_highway.data.transforms import TRANSFORMS
@@ -18,7 +17,6 @@ from keras_highway.export import fold_batch_norm, load_exportable
 from keras_highway.predictions import find_classifier
 from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.keras_archive import describe
-from keras_highway.weights.sources import resolve
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 SEVEN = str(SAMPLES / "digit_7.png")
@@ -73,7 +71,7 @@ def test_load_gives_what_was_saved(digits):
 
 
 @pytest.mark.filterwarnings("default::keras_highway._support.terminal.Notice")
-def test_classify_names_what_it_takes_for_granted(digits, capsys):
+def test_classify_names_its_assumptions(digits, capsys):
     assert main(["classify", SEVEN, "--weights", str(digits), "--top", "1"]) == 0
     output = capsys.readouterr()
     assert output.out.split()[1:] == ["7", "100.00", "%"]  # probabilities, though the model gives logits
@@ -137,7 +135,7 @@ def test_it_is_reported_on(digits, tmp_path, capsys):
     assert json.loads((tmp_path / "report.json").read_text())["accuracy"] == 1.0
 
 
-@pytest.mark.parametrize("name", ["exclusive20", "preact20", "highway_a", "plain_fc10"])
+@pytest.mark.parametrize("name", ["exclusive20", "plain_fc10"])
 def test_every_kind_of_net_is_let_through(name, tmp_path):
     model = kh.create_model(name, **({"depth": 2} if name == "plain_fc10" else {}))
     model.save(tmp_path / "net.keras")
@@ -150,10 +148,6 @@ def plain_keras(path):
     inputs = keras.Input((8, 8, 3))
     x = keras.layers.Flatten()(inputs)
     keras.Model(inputs, keras.layers.Dense(2, activation="softmax", name="head")(x), name="theirs").save(path)
-
-
-def without_a_classifier(path):
-    kh.create_model("resnet50", include_top=False, input_shape=(32, 32, 3), **SMALL).save(path)
 
 
 def too_dense(path):
@@ -174,12 +168,8 @@ def quantized(path):
     "make, message",
     [
         (plain_keras, "is not an image classifier of keras_highway"),
-        (without_a_classifier, "is not an image classifier of keras_highway"),
         (quantized, "names 'Int8QuantizationConfig'"),
         (too_dense, "more content than it can hold"),
-        (lambda path: zipfile.ZipFile(path, "w").close(), "no item named 'config.json'"),
-        (lambda path: path.write_bytes(b"PK, but no archive"), "not a zip file"),
-        (lambda path: None, "No file"),
     ],
 )
 def test_other_files_are_refused_in_one_line(make, message, tmp_path, capsys):
@@ -194,7 +184,7 @@ def test_other_files_are_refused_in_one_line(make, message, tmp_path, capsys):
 
 
 def change_of(key, value, kind=None):
-    """Sets an entry of the last layer's configuration, or of that of the first layer of a class."""
+    """Sets an entry of the last layer's configuration, or of the first layer of a class."""
 
     def change(config):
         layers = config["config"]["layers"]
@@ -208,12 +198,8 @@ def change_of(key, value, kind=None):
     "change",
     [
         change_of("name", None),
-        change_of("units", "10x"),
-        change_of("transform", None, "Preprocessing"),
         change_of("transform", {"size": [200000, 200000], "channels": 3, "scale": 1.0}, "Preprocessing"),
-        change_of("batch_shape", [None, "64"], "InputLayer"),
         lambda config: config["config"].pop("layers"),
-        lambda config: config["config"]["layers"][1].pop("config"),
     ],
 )
 def test_a_malformed_configuration_is_refused_in_one_line(change, photographs, tmp_path, capsys):
@@ -240,26 +226,3 @@ def test_damaged_weights_and_weights_of_other_networks_are_refused(digits, photo
     path.write_bytes(content)
     with pytest.raises(WeightFileError, match=r"x\.keras"):
         kh.load(path)
-
-
-def test_a_description_is_loaded_as_often_as_one_likes(digits):
-    file = resolve(str(digits))
-    first, second = (model_of(file) for _ in range(2))
-    for a, b in zip(first.weights, second.weights, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("how", ["encrypted", "compressed by a method that is none"])
-def test_an_archive_that_zipfile_does_not_read_is_one_sentence(how, digits, tmp_path, capsys):
-    """The flag and the method are in the local header of the weights and in the directory at the end."""
-    content, path = bytearray(digits.read_bytes()), tmp_path / "x.keras"
-    with zipfile.ZipFile(digits) as archive:
-        local = archive.getinfo("model.weights.h5").header_offset
-    entry = content.rindex(b"model.weights.h5") - 46
-    for at in (local + 6, entry + 8) if how == "encrypted" else (local + 8, entry + 10):
-        content[at] = 1 if how == "encrypted" else 99
-    path.write_bytes(content)
-    with pytest.raises(WeightFileError, match=r"x\.keras .*(encrypted|compression)"):
-        kh.load(path)
-    assert main(["classify", SEVEN, "--weights", str(path)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

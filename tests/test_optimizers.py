@@ -8,7 +8,6 @@ import pytest
 
 import keras_highway as kh
 from keras_highway import create_model
-from keras_highway.layers import HighwayDenseStack
 from keras_highway.training.optimizers import (
     CaffeSGD,
     ConvMuon,
@@ -17,8 +16,7 @@ from keras_highway.training.optimizers import (
     make_schedule,
 )
 from keras_highway.training.program import make_loss
-from keras_highway.training.program import test_loss as loss_of_tests
-from keras_highway.training.recipe import changed, with_settings
+from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
 
@@ -99,7 +97,7 @@ def test_muon_updates_a_kernel_by_its_orthogonalized_momentum(shape):
     optimizer.build([kernel])
     w, m = start.reshape(-1, shape[-1]), 0.0
     for step in range(2):
-        # Singular values of 1 to 1e-3: those of real gradients differ as much.
+        # Singular values of 1 to 1e-3: real gradients differ as much.
         left, _, right = np.linalg.svd(draw.normal(size=w.shape), full_matrices=False)
         g = (left * np.geomspace(1, 1e-3, left.shape[1])) @ right
         optimizer.apply([tensor(g.reshape(shape))])
@@ -142,18 +140,10 @@ def test_step_schedule_changes_exactly_at_its_epochs():
     np.testing.assert_allclose(actual, [0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001], rtol=1e-5)
 
 
-def test_cosine_rises_from_the_warm_up_rate_and_ends_at_the_last():
-    recipe = dataclasses.replace(RECIPES["highway50_a2"], schedule="cosine")
-    actual = rates(recipe, 10, (0, 25, 50, 50 + 1475, 3000))
-    middle = 1e-6 + (5e-3 - 1e-6) / 2
-    np.testing.assert_allclose(actual, [1e-4, (1e-4 + 5e-3) / 2, 5e-3, middle, 1e-6], rtol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["mnist10_w16", "mnist10_w32", "cifar10_19layer", "cifar100_19layer"])
-def test_the_last_layer_of_the_authors_nets_decays_ten_times_as_much(name):
+def test_the_last_layer_of_the_authors_nets_decays_ten_times_as_much():
     """[caffe]: `decay_mult: 10`, on its weights alone."""
-    optimizer = make_optimizer(RECIPES[name], 0.1)
-    net = create_model(name, weights=None)
+    optimizer = make_optimizer(RECIPES["cifar10_19layer"], 0.1)
+    net = create_model("cifar10_19layer", weights=None)
     optimizer.build(net.trainable_variables)
     before = {v.path: numpy(v) for v in net.trainable_variables}
     optimizer.apply([keras.ops.zeros(v.shape) for v in net.trainable_variables])
@@ -195,33 +185,6 @@ def compiled(schedule):
     return schedule
 
 
-@pytest.mark.parametrize("on_vectors", [False, True])
-def test_lamb_against_its_equations(on_vectors):
-    """Against timm's: test_rsb_oracle. Here both ways with variables of one axis, and a variable of zeros."""
-    recipe = dataclasses.replace(RECIPES["highway50_a2"], decay_vectors=on_vectors, weight_decay=0.1)
-    optimizer = make_optimizer(recipe, 0.01)
-    start = {"kernel": [[1.0, -2.0]], "gamma": [0.5, 1.5], "zeros": [[0.0, 0.0]]}
-    variables = {name: keras.Variable(value, name=name) for name, value in start.items()}
-    optimizer.build(list(variables.values()))
-    w = {name: np.array(value) for name, value in start.items()}
-    m, v = ({name: np.zeros_like(value) for name, value in w.items()} for _ in "mv")
-    for step in range(1, 4):
-        g = {"kernel": np.array([[0.3, 0.1]]) * step, "gamma": np.array([-0.2, 0.0]), "zeros": np.array([[1e-3, -2.0]])}
-        optimizer.apply([tensor(g[name]) for name in variables])
-        for name in w:
-            m[name] = 0.9 * m[name] + 0.1 * g[name]
-            v[name] = 0.999 * v[name] + 0.001 * g[name] ** 2
-            u = m[name] / (1 - 0.9**step) / (np.sqrt(v[name] / (1 - 0.999**step)) + 1e-6)
-            ratio = 1.0
-            if on_vectors or name != "gamma":
-                u = u + 0.1 * w[name]
-                ratio = np.linalg.norm(w[name]) / np.linalg.norm(u) or 1.0
-            w[name] = w[name] - 0.01 * ratio * u
-            np.testing.assert_allclose(np.asarray(variables[name]), w[name], rtol=1e-5, atol=1e-7)
-    again = DecayedLamb.from_config(optimizer.get_config())
-    assert again.get_config() == optimizer.get_config() and again.decay == 0.1 and again.decay_vectors is on_vectors
-
-
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.1, 0.2, 0.3]], "float32")
 LABELS = np.array([0, 2], "int32")
 
@@ -233,25 +196,6 @@ def test_cross_entropy_against_its_equation(smoothing):
     log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
     actual = np.asarray(loss(keras.ops.convert_to_tensor(LABELS), LOGITS))
     np.testing.assert_allclose(actual, -(targets * log_p).sum(1), rtol=1e-5)
-
-
-@pytest.mark.parametrize(("smoothing", "threshold"), [(0.0, None), (0.3, None), (0.3, 0.2)])
-def test_binary_cross_entropy_against_its_equation(smoothing, threshold):
-    recipe = dataclasses.replace(BASE, loss="bce", label_smoothing=smoothing, target_threshold=threshold)
-    targets = (1 - smoothing) * np.eye(3)[LABELS] + smoothing / 3
-    if threshold is not None:
-        targets = (targets > threshold).astype(float)
-        np.testing.assert_array_equal(targets, np.eye(3)[LABELS])
-    p = 1 / (1 + np.exp(-LOGITS))
-    expected = -(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean(1)
-    actual = np.asarray(make_loss(recipe, 3)(keras.ops.convert_to_tensor(LABELS), LOGITS))
-    np.testing.assert_allclose(actual, expected, rtol=1e-5)
-
-
-def test_test_loss_is_plain_cross_entropy():
-    log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
-    actual = np.asarray(loss_of_tests(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
-    np.testing.assert_allclose(actual, -log_p[[0, 1], LABELS], rtol=1e-5)
 
 
 def test_a_pattern_that_matches_nothing_is_an_error():
@@ -277,49 +221,7 @@ def test_decay_is_of_kernels():
     assert moved == {v.path for v in stack.trainable_variables if "kernel" in v.path}
 
 
-@pytest.mark.parametrize("decay_vectors", [False, True])
-def test_lamb_has_a_ratio_for_each_layer_of_a_stack(decay_vectors):
-    """As for as many layers without a scan; the gate of a tied stack is one layer's."""
-    stack, draw = HighwayDenseStack(3, gate="tied"), np.random.default_rng(0)
-    stack.build((None, 4))
-    weights, parts = stack.trainable_variables, []
-    for weight in weights:
-        name = "bias" if "bias" in weight.name else "kernel"
-        layers = weight.shape[0] if len(weight.shape) == (2 if name == "bias" else 3) else 1
-        value = draw.normal(size=(layers, *weight.shape[-1 if name == "bias" else -2 :]))
-        value *= (10.0 ** np.arange(layers)).reshape(-1, *[1] * (value.ndim - 1))  # layers of different norms
-        weight.assign(value.reshape(weight.shape))
-        parts.append([keras.Variable(part, name=name) for part in value])
-    assert sorted(map(len, parts)) == [1, 1, 3, 3]
-    gradients = [draw.normal(size=weight.shape).astype("float32") for weight in weights]
-    together = DecayedLamb(0.01, 0.1, decay_vectors)
-    together.build(weights)
-    together.apply([keras.ops.convert_to_tensor(gradient) for gradient in gradients])
-    alone = DecayedLamb(0.01, 0.1, decay_vectors)
-    alone.build([part for several in parts for part in several])
-    rows = [
-        row for g, several in zip(gradients, parts, strict=True) for row in g.reshape(len(several), *several[0].shape)
-    ]
-    alone.apply([keras.ops.convert_to_tensor(row) for row in rows])
-    for weight, several in zip(weights, parts, strict=True):
-        np.testing.assert_allclose(
-            numpy(weight).reshape(-1), np.stack([numpy(p) for p in several]).reshape(-1), rtol=1e-5
-        )
-
-
-def test_smoothing_with_a_threshold_is_for_mixed_images():
-    """A share of 0.21 of ten classes is 0.9 * 0.21 + 0.01 = 0.199 when smoothed: no longer above 0.2."""
-    recipe = with_settings(RECIPES["highway50_a2"], ["label_smoothing=0.1"])
-    logits, mix = np.array([[3.0, -2.0] + [0.0] * 8], np.float32), ([1], keras.ops.convert_to_tensor([0.79]))
-    losses = [
-        float(make_loss(changed(recipe, label_smoothing=smoothing), 10)(np.array([0]), logits, mix)[0])
-        for smoothing in (0.1, 0.0)
-    ]
-    expected = np.mean([np.log1p(np.exp(-3)), np.log1p(np.exp(-2)), *[np.log(2)] * 8])
-    assert losses == pytest.approx([expected, expected + 2 / 10], rel=1e-5)  # without, the partner counts
-
-
-@pytest.mark.parametrize("threshold", [0.005, 0.91, 0.95])
+@pytest.mark.parametrize("threshold", [0.005, 0.91])
 def test_a_threshold_that_makes_all_targets_equal_is_refused(threshold):
     """Smoothed by 0.1 the targets of ten classes are 0.01 to 0.91."""
     recipe = changed(RECIPES["highway50_a2"], label_smoothing=0.1, target_threshold=threshold)

@@ -98,7 +98,6 @@ def small():
     ("change", "message"),
     [
         (lambda s: s.pop("layer2.0.gatebn2.bias"), r"1 missing: layer2\.0\.gatebn2\.bias$"),
-        (lambda s: s.update({"fc.weight": np.ones(3)}), r"1 unexpected: fc\.weight$"),
         (
             lambda s: s.update({"layer1.0.conv2.weight": np.ones((14, 14, 1, 3))}),
             r"1 mismatched: layer1\.0\.conv2\.weight \(14, 14, 1, 3\) instead of \(14, 14, 3, 3\)$",
@@ -107,12 +106,8 @@ def small():
             lambda s: s.update({"linear.weight": s["linear.weight"].T}),
             r"linear\.weight \(56, 10\) instead of \(10, 56\)$",
         ),
-        (
-            lambda s: s.update({"conv9.weight": s.pop("conv1.weight")}),
-            r"1 missing: conv1\.weight; 1 unexpected: conv9\.weight$",
-        ),
     ],
-    ids=["missing", "unexpected", "shape", "transposed", "renamed"],
+    ids=["missing", "shape", "transposed"],
 )
 def test_a_state_that_does_not_fit_is_refused_whole(small, change, message):
     before = torch_state(small)
@@ -124,11 +119,6 @@ def test_a_state_that_does_not_fit_is_refused_whole(small, change, message):
         np.testing.assert_array_equal(array, before[name], err_msg=name)
 
 
-def test_a_long_list_of_problems_is_cut(small):
-    with pytest.raises(ValueError, match=r"82 missing: conv1\.weight, (\S+, ){4}\.\.\.$"):
-        assign_torch_state(small, {})
-
-
 def test_batch_counters_are_ignored(small):
     state = {name: array + 1 for name, array in torch_state(small).items()}
     assign_torch_state(small, {**state, "layer1.0.bn1.num_batches_tracked": np.array(7)})
@@ -138,12 +128,7 @@ def test_batch_counters_are_ignored(small):
 
 @pytest.mark.parametrize(
     ("variant", "changes", "where"),
-    [
-        ("highway110", {"gating": "full"}, "stage1_block1/carry_gate"),
-        ("highway110", {"gate": "channel"}, "stage1_block1/transform_gate"),
-        ("highway110", {"gate": "tied", "blocks": (2, 1, 1)}, "stage1_gate"),
-        ("highway_fc10", {}, "highway_fc10"),
-    ],
+    [("highway110", {"gating": "full"}, "stage1_block1/carry_gate"), ("highway_fc10", {}, "highway_fc10")],
 )
 def test_a_network_without_pytorch_names_is_an_error(variant, changes, where):
     if "blocks" not in changes and variant == "highway110":

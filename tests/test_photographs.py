@@ -11,7 +11,7 @@ from PIL import Image
 
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.data import load_image, photographs
+from keras_highway.data import load_image
 from keras_highway.data.photographs import EncodedImage, _labels, folder_test_set, read_batches
 from keras_highway.data.transforms import IMAGENET_64, imagenet_classes
 from keras_highway.weights import files as weights_file
@@ -105,34 +105,13 @@ def test_pixels_are_those_of_load_image_in_order(tmp_path):
                 np.testing.assert_array_equal(pixels, load_image(EncodedImage(file.read(), "it"), IMAGENET_64))
 
 
-def test_photographs_are_drawn_by_seed_and_not_read(tmp_path):
-    test_set = folder_test_set(folder(tmp_path, "abc", count=5), 3, class_names=("c", "a", "b"))
-    assert [label for _, label in test_set.photographs] == [0] * 5 + [1] * 5 + [2] * 5
-    assert [file.parent.name for file, _ in test_set.photographs] == ["c"] * 5 + ["a"] * 5 + ["b"] * 5
-    for file, _ in test_set.photographs:
-        file.unlink()
-    drawn = photographs.some_of(test_set, 6, seed=1)
-    assert drawn == photographs.some_of(test_set, 6, seed=1) != photographs.some_of(test_set, 6, seed=2)
-    assert drawn.images == len(drawn.photographs) == 6 and drawn.name == test_set.name
-    places = [test_set.photographs.index(photograph) for photograph in drawn.photographs]
-    assert places == sorted(set(places))
-    assert photographs.some_of(test_set, 99).photographs == test_set.photographs
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "{root}/ten/val/class1"], "There is no data|mnist.npz|cifar10.npz"),
         (["--data", "{root}/ten", "--v2"], "folders named 0 to 9. Received: class0"),
-        (["--data", "{root}/ten", "--data-set", "cifar10"], "it has class0, .* for airplane, "),
         (["--data", "{root}/two"], "The weights have 10 classes,.*has 2"),
-        (["--data", "{root}/ten", "--real", "{root}/none.json"], "No such file"),
         (["--data", "{root}/ten", "--real", "{root}/wrong.json"], "must be a list of 50000 lists"),
-        (["--data", "{root}", "--tfds", "no_such_set"], "TensorFlow Datasets has no set|needs TensorFlow Datasets"),
-        (["--data", "{root}/npz", "--csv", "a.csv"], "--csv is for photographs"),
         (["--data", "{root}/ten", "--csv", "{root}/none/a.csv"], "There is no folder .*none"),
-        (["--data", "{root}/ten", "--csv", "{root}/two"], "--csv names a folder"),
-        (["--tfds", "some/set", "--v2"], "--v2 is for a folder"),
     ],
 )
 def test_what_is_refused(capsys, tmp_path, arguments, message, ten):
@@ -162,31 +141,5 @@ def test_labels_of_a_set_are_the_classes_of_the_weights_by_name():
         labels([f"a{i}" for i in range(10)], 10, [f"b{i}" for i in range(10)])
     # A crane is a bird and a machine; the bird's identifier is the smaller one, and so its class.
     assert labels(["n03126707", "n02012849"], 2, ("crane", "crane")) == [1, 0]
-    twelve = list(map(str, range(12)))
-    assert labels(sorted(twelve), 12, twelve[::-1]) == [11 - int(name) for name in sorted(twelve)]
-    assert labels(sorted(twelve), 12, list("abcdefghijkl")) == [*map(int, sorted(twelve))]
-    assert labels(sorted(twelve), 12, twelve) == [*range(12)]  # in the order of a folder's training
     with pytest.raises(ValueError, match="The weights have 3 classes, some/set has 2"):
         labels(["dog", "cat"], 3, ("cat", "cow", "dog"))
-
-
-def test_a_prepared_set_of_tensorflow_datasets(capsys, tmp_path, monkeypatch, ten):
-    """Its own files are test_tfds.py's; here what of them is asked for."""
-    tfds = pytest.importorskip("tensorflow_datasets")
-    draw, rows = np.random.default_rng(0), []
-    for i in range(10):
-        Image.fromarray(draw.integers(0, 256, (40, 50, 3), np.uint8)).save(tmp_path / "it.png")
-        rows.append({"image": (tmp_path / "it.png").read_bytes(), "label": i})
-    info = types.SimpleNamespace(
-        splits={"train": None, "validation": types.SimpleNamespace(num_examples=10)},
-        features={"image": tfds.features.Image(), "label": tfds.features.ClassLabel(num_classes=10)},
-    )
-
-    def as_dataset(split, shuffle_files, decoders):
-        assert split in ("validation[:1]", "validation") and not shuffle_files and set(decoders) == {"image"}
-        return types.SimpleNamespace(as_numpy_iterator=lambda: iter(rows))
-
-    builder = types.SimpleNamespace(info=info, is_prepared=lambda: True, as_dataset=as_dataset, data_path="")
-    monkeypatch.setattr(tfds, "builder", lambda name, data_dir: builder)
-    code, result = report(capsys, ten[0], "--tfds", "some/set")
-    assert (code, result["images"], result["top1"]) == (0, 10, 0.1) and result["data"] == "some/set validation"

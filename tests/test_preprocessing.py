@@ -11,7 +11,7 @@ from PIL import Image
 
 import keras_highway as kh
 from keras_highway.data import load_image
-from keras_highway.data.transforms import CIFAR10_CONTRAST, IMAGENET, IMAGENET_64, MNIST, Transform
+from keras_highway.data.transforms import CIFAR10_CONTRAST, IMAGENET, IMAGENET_64, Transform
 from keras_highway.layers import Preprocessing
 
 SIZES = ((90, 120), (47, 33), (64, 73), (10, 300), (1, 1))
@@ -49,20 +49,18 @@ def body(model):
     return keras.Model(model.get_layer("preprocessing").output, model.output)
 
 
-@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 @pytest.mark.parametrize("size", SIZES)
-def test_resizing_is_pillows_but_for_ties(size, interpolation):
-    transform = replace(LEVELS, interpolation=interpolation)
+def test_resizing_is_pillows_but_for_ties(size):
+    transform = replace(LEVELS, interpolation="bicubic")
     pixels = picture(*size)
     expected = load_image(as_file(pixels), transform)
     actual = numpy(Preprocessing(transform)(pixels[None]))[0]
     different = np.abs(actual - expected.astype(np.float32))
     assert float(different.max()) <= 1 and (different > 0).mean() < 0.02
-    if interpolation == "bicubic":
-        assert (different > 0).mean() < 5e-4
+    assert (different > 0).mean() < 5e-4
 
 
-@pytest.mark.parametrize("transform", [IMAGENET, IMAGENET_64, MNIST, CIFAR10_CONTRAST])
+@pytest.mark.parametrize("transform", [IMAGENET, CIFAR10_CONTRAST])
 def test_images_of_the_very_size_are_taken_as_they_are(transform):
     pixels = picture(*transform.size, transform.channels)[None]
     for x in (pixels, pixels.astype(np.float32) + np.float32(0.25) * (pixels < 255)):
@@ -84,12 +82,6 @@ def test_an_open_size_in_a_graph_is_a_known_size():
     floats = picture(64, 64)[None] + np.float32(0.3)
     compiled = tf.function(layer, input_signature=[tf.TensorSpec((None, None, None, 3), tf.float32)])
     np.testing.assert_array_equal(compiled(floats), floats)
-
-
-def test_channels_first():
-    pixels = picture(90, 120)[None]
-    first = numpy(Preprocessing(LEVELS, data_format="channels_first")(pixels.transpose(0, 3, 1, 2)))
-    np.testing.assert_array_equal(first.transpose(0, 2, 3, 1), numpy(Preprocessing(LEVELS)(pixels)))
 
 
 def test_the_model_is_the_path_outside():
@@ -115,16 +107,6 @@ def test_trained_weights_bring_their_own_transform():
     assert numpy(model(large)).argmax() == 3
 
 
-def test_grey_images_into_a_network_of_colours():
-    model = tiny(input_shape=(None, None, 1))
-    grey = picture(70, 80, 1)[None]
-    colours = tiny()
-    colours.set_weights(model.get_weights())
-    np.testing.assert_allclose(numpy(model(grey)), numpy(colours(np.repeat(grey, 3, -1))), atol=1e-6)
-    with pytest.raises(ValueError, match=r"3 channel\(s\) or one"):
-        tiny(input_shape=(None, None, 4))
-
-
 def test_it_survives_saving(tmp_path):
     model, pixels = tiny(), picture(90, 120)[None]
     model.save(tmp_path / "m.keras")
@@ -133,31 +115,15 @@ def test_it_survives_saving(tmp_path):
     np.testing.assert_array_equal(numpy(loaded(pixels)), numpy(model(pixels)))
 
 
-@pytest.mark.more
-def test_a_saved_model_takes_any_size(tmp_path):
-    tf = pytest.importorskip("tensorflow")
+def test_it_is_exported(tmp_path):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("exporting is TensorFlow's")
-    model = tiny()
-    model.export(tmp_path / "saved", verbose=False)
-    served: Any = tf.saved_model.load(str(tmp_path / "saved"))
-    for size in ((32, 32), (90, 120), (47, 33)):
-        pixels = picture(*size)[None].astype("float32")
-        np.testing.assert_allclose(served.serve(pixels), numpy(model(pixels)), atol=1e-4)
-
-
-@pytest.mark.parametrize("export_format", ["onnx", pytest.param("litert", marks=pytest.mark.slow)])
-def test_it_is_exported(tmp_path, export_format):
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("exporting is TensorFlow's")
-    if export_format == "onnx":
-        pytest.importorskip("tf2onnx")
+    pytest.importorskip("tf2onnx")
     from keras_highway.export import export
 
     model = tiny(input_shape=(90, 120, 3))
     pixels = np.stack([picture(90, 120, seed=k) for k in range(3)]).astype("float32")
-    path = tmp_path / f"m.{'tflite' if export_format == 'litert' else 'onnx'}"
-    assert export(model, path, export_format, samples=pixels) < 1e-4
+    assert export(model, tmp_path / "m.onnx", "onnx", samples=pixels) < 1e-4
 
 
 def test_weights_are_those_of_the_network_alone(tmp_path):
@@ -167,25 +133,3 @@ def test_weights_are_those_of_the_network_alone(tmp_path):
     plain.load_weights(tmp_path / "m.weights.h5")
     for actual, expected in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_array_equal(actual, expected)
-
-
-def test_features_trace_and_gradients_pass_it():
-    model, pixels = tiny(), picture(90, 120)[None]
-    assert [info.stride for info in kh.features(model).info] == [1, 2]
-    assert next(iter(kh.analysis.trace(model, pixels))) == "stage1_block1"
-    assert model.get_layer("preprocessing").count_params() == 0
-
-
-def test_the_variants_data_set_stands_in_for_weights():
-    model = kh.create_model("highway_fc10", depth=2, include_preprocessing=True)
-    assert model.get_layer("preprocessing").transform == MNIST and model.input_shape == (None, None, None, 1)
-
-
-def test_refusals(monkeypatch):
-    monkeypatch.setattr("keras_highway.applications.published_for", lambda spec: None)
-    with pytest.raises(ValueError, match="The preprocessing for variant 'highway_fc10' is unknown"):
-        kh.create_model("highway_fc10", include_preprocessing=True)
-    with pytest.raises(ValueError, match="three numbers"):
-        tiny(input_shape=(32, 32))
-    with pytest.raises(ValueError, match="takes words"):
-        kh.create_model("charlm_small_coupled", include_preprocessing=True)

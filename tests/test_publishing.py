@@ -15,7 +15,6 @@ import keras
 import numpy as np
 import pytest
 import yaml
-from contracts import to_numpy
 
 import keras_highway as kh
 from keras_highway.cli import main
@@ -106,17 +105,8 @@ def test_publishing_twice_changes_nothing(hub):
     assert len(hub.repositories[REPO].commits) == 2
 
 
-def test_only_what_differs_is_uploaded_and_released(hub):
-    first = publish(NAME, REPO)
-    hub.add(REPO, {"README.md": b"# altered by hand\n", "NOTES.md": b"a user's\n"})
-    second = publish(NAME, REPO)
-    assert second.changed == ("README.md",)
-    assert hub.repositories[REPO].tags == {"v1": first.commit, "v2": second.commit}
-    assert hub.files(REPO)["NOTES.md"] == b"a user's\n"
-
-
 @pytest.mark.slow
-def test_what_was_measured_of_other_weights_does_not_stay_beside_new_ones(hub, tmp_path, capsys):
+def test_results_of_other_weights_are_removed(hub, tmp_path, capsys):
     first = publish(NAME, REPO)
     hub.add(REPO, {"NOTES.md": b"a user's\n", "log_seed2.csv": b"epoch\n1\n", "log_seeds.md": b"a user's\n"})
     old = {"curve.png", "log.csv", "log_seed2.csv", "recipe.json", "result.json"}
@@ -133,30 +123,10 @@ def test_what_was_measured_of_other_weights_does_not_stay_beside_new_ones(hub, t
     assert publish(str(folder), REPO)._replace(unchanged=()) == second._replace(changed=(), removed=(), unchanged=())
 
 
-def test_check_and_curve_of_the_same_weights_stay(hub):
-    """Another processor computes other last bits, another matplotlib draws other pixels."""
-    publish(NAME, REPO)
-    hub.add(REPO, {"check.npz": b"another processor's", "curve.png": b"another matplotlib's"})
-    assert publish(NAME, REPO).changed == ()
-
-
 def test_dry_run_writes_nothing(hub, hub_table, capsys):
     assert main(["publish", NAME, "--repo", REPO, "--dry-run"]) == 0
     assert "would upload README.md, check.npz" in capsys.readouterr().out
     assert writes(hub) == [] and hub.repositories == {} and hub_table.read_text() == "{}\n"
-
-
-@pytest.mark.slow
-def test_a_run_is_published_with_its_own_result(hub, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(registry.folders(NAME)[-1], run)
-    result = {**registry.result(NAME), "mean": 0.5, "weights": "mnist10_w16.mine"}
-    (run / "result.json").write_text(json.dumps(result))
-    publish(str(run), "org/mine", private=True)
-    assert hub.repositories["org/mine"].private
-    row = describe_weights("hf://org/mine")
-    assert (row.name, row.metrics["mean"], row.classes) == ("mnist10_w16.mine", 0.5, tuple("0123456789"))
-    assert verify("org/mine").row == row
 
 
 def test_card(hub):
@@ -225,14 +195,9 @@ def test_publish_all_brings_every_folder_up_to_date(hub, monkeypatch, capsys):
     ("arguments", "match"),
     [
         (["publish", "--repo", "a/b"], "RUN or NAME"),
-        (["publish", NAME, "--all", "--repo", "a"], "RUN or NAME"),
         (["publish", NAME, "--repo", "org"], "--repo ORG/NAME"),
-        (["publish", "--all", "--repo", "a/b"], "--repo ORG"),
         (["publish", "--all", "--repo", "a", "--dataset", "digits"], "without --dataset"),
-        (["publish", "--all", "--repo", "a", "--license", "mit"], "--license"),
         (["publish", "mnist10_w61.tvdn", "--repo", "a/b"], "Did you mean"),
-        (["publish", "resnet50.a1", "--repo", "a/b"], "No file of weights"),
-        (["verify", "nothing"], "hf://org/name"),
         (["verify", "org/nothing"], "no such repository"),
     ],
 )
@@ -297,19 +262,18 @@ def pushing(hub, folder):
     return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("moment", [*(pytest.param(m, marks=pytest.mark.slow) for m in ("/lfs/", "/tag/")), "/commit/"])
 @pytest.mark.more
-def test_killed_while_publishing(hub, bundles, moment, tmp_path):
+def test_killed_while_publishing(hub, bundles, tmp_path):
     """Killed in the middle of an upload, of the commit, of the release: publish once more, and all is right."""
     bundles(find_publishable(NAME), REPO, tmp_path / "bundle")
-    hub.fault = lambda method, path: fake.Fault(wait=0.5) if moment in path and method in ("PUT", "POST") else None
+    hub.fault = lambda method, path: fake.Fault(wait=0.5) if "/commit/" in path and method in ("PUT", "POST") else None
     process = pushing(hub, tmp_path / "bundle")
     deadline = time.monotonic() + 120
-    while not any(moment in path for _, path, _ in hub.requests) and time.monotonic() < deadline:
+    while not any("/commit/" in path for _, path, _ in hub.requests) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    time.sleep(0.7)  # the server does what it was asked before it sees that the client is gone
+    time.sleep(0.7)  # the server finishes the request before it sees that the client is gone
     hub.fault = lambda method, path: None
     pushed = publish(NAME, REPO)
     repository = hub.repositories[REPO]
@@ -325,7 +289,7 @@ def header_of(card):
     return yaml.safe_load(card.split("---\n")[1])
 
 
-def test_a_language_model_of_ones_own_has_no_licence_that_nobody_stated():
+def test_a_users_language_model_has_no_licence_by_default():
     """It was published as Apache-2.0, whose grant of rights is its owner's alone to make."""
     result = {"weights": "charlm_small_coupled.mine", "variant": "charlm_small_coupled", "data": "/home/me/letters"}
     row = LanguageModel.new_row(result, {})
@@ -340,14 +304,8 @@ def test_a_language_model_of_ones_own_has_no_licence_that_nobody_stated():
     ("text", "expected"),
     [
         ("Apache-2.0", {"license": "apache-2.0"}),
-        ("CC-BY-NC-SA-4.0", {"license": "cc-by-nc-sa-4.0"}),
-        ("openrail++", {"license": "openrail++"}),
-        ("Other", {"license": "other"}),
         ("Apache 2.0", {"license": "other", "license_name": "Apache 2.0"}),
-        ("gpl-2.0-or-later", {"license": "other", "license_name": "gpl-2.0-or-later"}),
         ('Ours: "no use" # of any kind', {"license": "other", "license_name": 'Ours: "no use" # of any kind'}),
-        ("1.0", {"license": "other", "license_name": "1.0"}),
-        ("für alle " * 20 + "frei", {"license": "other", "license_name": "für alle " * 20 + "frei"}),
         ("", {}),
     ],
 )
@@ -357,48 +315,6 @@ def test_a_licence_that_the_hub_does_not_know_is_stated_by_its_name(text, expect
     header = header_of(model_card(row, PETS, {}, torch_names=False))
     assert {key: value for key, value in header.items() if key.startswith("license")} == expected
     assert header["model-index"][0]["name"] == row.name
-
-
-def test_a_dry_run_refuses_a_public_repository_as_the_real_call_does(hub):
-    hub.add(PETS, {"NOTES.md": b"a user's\n"})
-    messages = []
-    for dry_run in (True, False):
-        with pytest.raises(HubError, match=r"is public: make it private.*Received: private=True") as caught:
-            publish(NAME, PETS, private=True, dry_run=dry_run)
-        messages.append(str(caught.value))
-    assert messages[0] == messages[1] and set(hub.files(PETS)) == {"NOTES.md"}
-    assert "README.md" in publish(NAME, PETS, dry_run=True).changed
-
-
-DIGITS = [f"digit {i}" for i in range(10)]
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory) -> Path:
-    """A model of a user's own in a zoo of the user's own, by a name without a dot."""
-    keras.utils.set_random_seed(0)
-    model = kh.create_model("highway_fc10", depth=2, units=8)
-    return kh.save(model, tmp_path_factory.mktemp("zoo") / "digits", DIGITS, transform="mnist")
-
-
-def use_zoo(folder, names, monkeypatch):
-    """Let a folder be the user's zoo, and let the table hold some of its names and some of the checkout's."""
-    monkeypatch.setenv(registry.ZOO_VARIABLE, str(folder))
-    registry.reread()
-    monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in names})
-
-
-@pytest.mark.parametrize("broken", ["digits", NAME])
-def test_nothing_is_published_where_one_cannot_be(broken, hub, tmp_path, digits, monkeypatch):
-    """The copies of the user's zoo come before those of the checkout."""
-    shutil.copytree(digits, tmp_path / "own" / "digits")
-    shutil.copytree(registry.file_of(registry.find(NAME)).parent, tmp_path / "own" / NAME)
-    use_zoo(tmp_path / "own", ["digits", NAME], monkeypatch)
-    file = tmp_path / "own" / broken / "model.weights.h5"
-    file.write_bytes(file.read_bytes() + b"more")
-    with pytest.raises(ValueError, match=r"sha256|damaged"):
-        publish_all("org")
-    assert not hub.repositories
 
 
 def net(**changes):
@@ -428,19 +344,3 @@ def test_a_model_saved_under_a_policy_computes_the_same_without_it(policy, tmp_p
     assert (tmp_path / "a/net" / FILE).read_bytes() == (tmp_path / "b/net" / FILE).read_bytes()
     row = read_row(bundle / ROW)
     assert compare_check(weights_class(row.variant).open(row, bundle / FILE), bundle / CHECK) < 1e-5
-
-
-@pytest.mark.usefixtures("computes_channels_first")
-def test_a_folder_that_was_saved_channels_first_is_published_channels_last(tmp_path):
-    model = net()
-    last = bundle_of(kh.save(model, tmp_path / "a" / "net", transform="cifar10"), tmp_path / "last")
-    keras.config.set_image_data_format("channels_first")
-    try:
-        first = net(input_shape=(3, 32, 32))
-        first.set_weights(model.get_weights())
-        first = bundle_of(kh.save(first, tmp_path / "b" / "net", transform="cifar10"), tmp_path / "first")
-    finally:
-        keras.config.set_image_data_format("channels_last")
-    assert (last / "config.json").read_bytes() == (first / "config.json").read_bytes()
-    x = np.random.default_rng(0).random((2, 32, 32, 3), "float32")
-    np.testing.assert_allclose(to_numpy(keras.saving.load_model(first)(x)), to_numpy(model(x)), atol=1e-5)

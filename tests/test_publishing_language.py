@@ -1,7 +1,6 @@
 """Language models to a Hub on 127.0.0.1 and back: the round trip, the network that Keras loads, what `verify` finds."""
 
 import json
-import math
 import shutil
 import sys
 from pathlib import Path
@@ -86,7 +85,7 @@ def run(tmp_path_factory, corpus):
 
 @pytest.fixture(scope="module")
 def bundle(run, tmp_path_factory):
-    """What a repository of the run holds, and the weights that wrote it."""
+    """Files of the run's repository, and the weights that wrote them."""
     folder = tmp_path_factory.mktemp("bundle")
     return folder, write_bundle(find_publishable(str(run)), REPO, folder)
 
@@ -180,23 +179,12 @@ def altered(what, files, tmp_path):
     if what == "vocabulary":
         words = {"words": ["<unk>", "<eos>", *WORDS.words[:1:-1]], "characters": WORDS.characters}
         return {"vocabulary.json": json.dumps({**words, "word_length": WORDS.word_length}).encode()}
-    if what == "copy":
-        return {"model.safetensors": files["model.safetensors"][:-4] + b"\0\0\0\0"}
-    if what == "row":
-        row = json.loads(files["weights.json"])
-        return {"weights.json": json.dumps({**row, "variant": "charlm_small_full"}).encode()}
     return {"check.npz": files["check.npz"][:-50]}
 
 
 @pytest.mark.parametrize(
     ("what", "match"),
-    [
-        ("weights", "damaged"),
-        ("vocabulary", r"vocabulary\.json does not match the weights"),
-        ("copy", "safetensors .* does not hold the weights"),
-        ("check", "not a check"),
-        ("row", "of variant 'charlm_small_coupled', but .*names 'charlm_small_full'"),
-    ],
+    [("weights", "damaged"), ("vocabulary", r"vocabulary\.json does not match the weights")],
 )
 def test_verify_finds_what_is_wrong(published, what, match, tmp_path):
     published.add(REPO, altered(what, published.files(REPO), tmp_path))
@@ -210,10 +198,7 @@ def test_card(bundle):
     assert (data["pipeline_tag"], data["metrics"], data["language"]) == ("text-generation", ["perplexity"], "en")
     assert data["datasets"] == ["ptb-text-only/ptb_text_only"]
     result, validation = data["model-index"][0]["results"]
-    assert (result["dataset"]["split"], validation["dataset"]["split"]) == ("test", "validation")
     assert validation["metrics"][0]["value"] == bundle[1].row.metrics["valid_perplexity"]
-    assert validation["metrics"][0]["name"] == "validation perplexity"
-    assert "published" not in validation["metrics"][0]["args"]
     perplexity = bundle[1].row.metrics["mean"]
     assert result["task"] == {"type": "text-generation", "name": "Language modelling"}
     assert (result["dataset"]["name"], result["metrics"][0]["value"]) == ("Penn Treebank", perplexity)
@@ -223,28 +208,6 @@ def test_card(bundle):
     for part in ("about 93", "products in bfloat16", f'CharLM("{URL}")', "predicted as `<unk>`", "LDC99T42", "20.50"):
         assert part in text
     assert "{" not in text.split("```bibtex")[0] and "kim2016character" in text
-
-
-def test_the_same_weights_make_the_same_files(bundle, run, tmp_path):
-    write_bundle(find_publishable(str(run)), REPO, tmp_path)
-    first, second = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in (bundle[0], tmp_path))
-    assert first == second and set(first) == FILES
-
-
-def test_a_run_without_its_words_is_refused(run, tmp_path):
-    for path in run.iterdir():
-        if path.name != "vocabulary.json":
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(ValueError, match=r"not a finished run: it has no vocabulary\.json"):
-        find_publishable(str(tmp_path))
-
-
-def test_gates_are_reported_over_the_vocabulary(bundle):
-    report = bundle[1].gate_report()
-    t = bundle[1].traced([WORDS.table, np.zeros((2, 1), np.int32)])[1]["gate/stage1_block1/t"]
-    assert (report["samples"], report["of"]) == (len(WORDS.words), "words of the vocabulary")
-    assert report["blocks"]["stage1_block1"]["t"]["mean"] == pytest.approx(float(t.mean()), abs=1e-5)
-    assert math.isfinite(report["blocks"]["stage1_block1"]["t"]["variance"])
 
 
 def test_a_card_claims_the_published_number_of_its_own_net_and_text_alone(run, bundle):
@@ -258,15 +221,3 @@ def test_a_card_claims_the_published_number_of_its_own_net_and_text_alone(run, b
         assert ("about 93" in text) == published
     text = model_card(row, REPO, {"overrides": [["units", 50]], "test_tokens": 14000, "steps": 10}, torch_names=False)
     assert "here with steps 10, test_tokens 14000, units 50: all settings are in `recipe.json`" in text
-
-
-@pytest.mark.slow
-def test_another_perplexity_is_different_and_another_corpus_no_measure(published, corpus, tmp_path, capsys):
-    (tmp_path / "ptb").mkdir()
-    for split in ("train", "valid", "test"):
-        (tmp_path / "ptb" / f"{split}.txt").write_text(TEXT if split == "train" else "the cat sat\n" * 9)
-    assert main(["verify", REPO, "--data", str(tmp_path)]) == 1
-    assert "DIFFERENT" in capsys.readouterr().out
-    (tmp_path / "ptb" / "train.txt").write_text("one two three\n")
-    assert main(["verify", REPO, "--data", str(tmp_path)]) == 2
-    assert "has other words than the training" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 import json
 import re
 
-import numpy as np
 import pytest
 
 from keras_highway.data.transforms import TRANSFORMS
@@ -49,33 +48,12 @@ def test_published_extents():
     assert RECIPES["resnet50_a1"].epochs == 600 and RECIPES["resnet50_a3"].epochs == 100
 
 
-def test_highway111_has_a_section_of_its_own():
-    assert RECIPES["highway111"].source == "BLOG, Further Reducing Parameters"
-    assert RECIPES["postact110"].source == "BLOG, More Comparisons"
-
-
 def test_a3_trains_at_another_size_than_it_is_tested_at():
     a3, a2 = RECIPES["highway50_a3"], RECIPES["highway50_a2"]
     assert (a3.train_size, TRANSFORMS[a3.transform].size) == (160, (224, 224))
     assert a3.input_shape == (None, None, 3) and dict(a3.overrides) == {}
     assert a2.train_size is a2.input_shape is changed(a2, train_size=224).input_shape is None
     assert changed(a2, data="tfds:imagenet2012", train_size=128).input_shape == (None, None, 3)
-
-
-def test_sizes_by_phase_cost_their_share_of_the_pixels():
-    recipe = RECIPES["cifar10_19layer_fast"]
-    sizes = [recipe.training_size((32, 32), epoch)[0] for epoch in range(recipe.epochs)]
-    assert [sizes.count(size) for size in (16, 24, 32)] == [21, 15, 16] and sizes == sorted(sizes)
-    assert recipe.equivalents((32, 32), 52) == 21 / 4 + 15 * 9 / 16 + 16 <= 30
-    assert recipe.input_shape == (None, None, 3)
-
-
-def test_the_network_has_the_size_of_the_transform():
-    smaller = changed(RECIPES["resnet50"], transform="imagenet_128")
-    assert smaller.input_shape == (128, 128, 3) and RECIPES["resnet50"].input_shape is None
-    assert RECIPES["resnet50_imagenette"].input_shape is None  # it has one of its own
-    with pytest.raises(ValueError, match=r"net\.input_shape must be the size .*160, 160, 3"):
-        with_settings(smaller, ["net.input_shape=[160,160,3]"])
 
 
 def test_the_size_that_a_recipe_states_gives_way_to_that_of_another_transform():
@@ -108,71 +86,37 @@ PHOTOGRAPHS, RESNET = RECIPES["highway50_imagenette"], RECIPES["resnet110"]
 @pytest.mark.parametrize(
     ("recipe", "settings", "message"),
     [
-        # names, types and ranges
         (BASE, "epoch=3", "Did you mean 'epochs'"),
         (BASE, "epochs=3.5", "`epochs`: .*int"),
         (BASE, "epochs=-1", "`epochs`: .*>= 1"),
-        (BASE, "flip=1", "`flip`: .*bool"),
         (BASE, "schedule=cosin", "`schedule` must be one of.*Did you mean 'cosine'"),
-        (BASE, "variant=highway51", "Did you mean 'highway50'"),
-        (BASE, "transform=cifr10", "Did you mean 'cifar10'"),
-        (BASE, "crop_padding=-1", "`crop_padding`"),
         (BASE, "ema=1.5", "`ema`: .*< 1"),
-        (BASE, "dropout_from=1.1", "`dropout_from`: .*<= 1"),
         (BASE, "train_sizes=((0.4, 0),)", "`train_sizes`"),
-        (BASE, "milestones=('a',)", "`milestones`: .*float"),
-        (BASE, "overrides=(1, 2)", "`overrides`: .*array"),
         (BASE, "decay_multipliers=('head/*', 2)", "`decay_multipliers`"),
-        (BASE, "decay_multipliers=(('*', -1),)", "`decay_multipliers`: .*>= 0"),
         (BASE, "decay_multipliers=(('*', 1e999),)", "`decay_multipliers`.*inf"),
-        (BASE, "decay=0.0", "`decay`: .*> 0"),
         (BASE, "bias_multiplier=-3.0", "`bias_multiplier`"),
-        (BASE, "learning_rate=1e999", "`learning_rate`.*inf"),
-        (BASE, f"learning_rate={10**400}", "`learning_rate`"),
-        (BASE, "mixup=-0.1", "`mixup`"),
         (BASE, "repeated_augmentation=0", "`repeated_augmentation`"),
         (PHOTOGRAPHS, "rand_augment=m7", "`rand_augment` must be mM-mstdS-inc1"),
         (BASE, "weights=../mine", "`weights`"),
-        (BASE, "name=", "`name`"),
         (BASE, "name=../x", "`name`"),
         (BASE, "net.gate_bais=-1", "Did you mean 'gate_bias'"),
         (BASE, "net.gate_bias=1e999", "`gate_bias` must be a finite number or .*Received: gate_bias=inf"),
         (BASE, "net.classes=3", "number of classes follows from the data"),
-        (BASE, "epochs", "--set takes FIELD=VALUE"),
-        (LM, "plateau_delta=1e999", "`plateau_delta`.*inf"),
-        (LM, "clip_norm=1e999", "`clip_norm`.*inf"),
         (LM, "net.dropout=1e999", "`dropout`: .*Received: dropout=inf"),
-        (LM, "name=", "`name`"),
         (LM, "precision=half", "`precision` must be one of float32"),
         (LM, "micro_batches=2", "Unknown field of recipe 'charlm_small_full'"),
-        (LM, "task=2", "Unknown field"),
-        # fields that contradict each other
-        (BASE, "milestones=(0.5, 0.2)", "`milestones` must rise"),
         (BASE, "milestones=()", "`milestones` .* needs one at least"),
         (BASE, "train_sizes=((0.7, 16), (0.4, 24))", "`train_sizes` must be pairs"),
         (BASE, "train_size=48", "`train_size` has no effect .*train_size=48, data='cifar10'"),
         (PHOTOGRAPHS, "train_size=16", "`train_size` is too small"),
-        (BASE, "micro_batches=3", "multiple of `micro_batches`"),
         (BASE, "optimizer=adamw", "need SGD"),
-        (BASE, "beta_2=0.9", "`beta_2` needs optimizer='adamw'"),
-        (BASE, "freeze=body", "`freeze` needs weights"),
         (BASE, "data=tfds:cifar10", "Contrast normalization needs images that fit into memory"),
-        (RECIPES["mnist10_w16"], "schedule=exponential", "`decay` must be below 1"),
         (RECIPES["highway110"], "warmup_epochs=3", "at rate 0: set `warmup_rate`.*schedule='step'"),
-        (RECIPES["highway20"], "schedule=step", "warmup_epochs=3, warmup_rate=0.0"),
         (RESNET, "epochs=1", "`warmup_epochs` must be less than `epochs`"),
-        (RECIPES["highway50_a2"], "label_smoothing=0.1 mixup=0 cutmix=0", "undoes `label_smoothing`"),
-        # settings without effect
-        (PHOTOGRAPHS, "momentum=0.8", "`momentum` needs optimizer='sgd' or optimizer='muon'"),
         (PHOTOGRAPHS, "nesterov=false", "`nesterov` needs"),
-        (PHOTOGRAPHS, "milestones=0.5,0.8", "`milestones` needs schedule='step'"),
         (PHOTOGRAPHS, "decay=0.9", "`decay` needs schedule='exponential'"),
-        (PHOTOGRAPHS, "target_threshold=0.2", "`target_threshold` needs loss='bce'"),
         (PHOTOGRAPHS, "flip=true", "`flip` has no effect on images decoded"),
         (BASE, "crop_scale=0.5", "`crop_scale` has no effect on images in memory"),
-        (RESNET, "final_rate=0.001", "`final_rate` needs schedule='cosine' or"),
-        (RESNET, "schedule=constant warmup_epochs=2", "`warmup_epochs` needs .*schedule='constant'"),
-        (RESNET, "warmup_epochs=0 warmup_rate=0.02", "`warmup_rate` needs warmup_epochs"),
     ],
     ids=lambda value: value if isinstance(value, str) and "=" in value else "",
 )
@@ -181,19 +125,11 @@ def test_settings_that_are_refused(recipe, settings, message):
         with_settings(recipe, re.split(r" (?=\w+=)", settings))
 
 
-def test_a_setting_may_take_the_effect_of_a_field_of_the_recipe():
-    recipe = with_settings(RESNET, ["schedule=constant", "warmup_epochs=0", "optimizer=lamb"])
-    assert recipe.schedule == "constant" and recipe.momentum == RESNET.momentum
-    sgd = with_settings(PHOTOGRAPHS, ["optimizer=sgd", "beta_2=0.999", "momentum=0.8"])
-    assert sgd.momentum == 0.8
-    assert changed(BASE, epochs=np.int64(5), dropout_from=1.0).epochs == 5
-
-
 def test_unknown_recipes_name_the_near_ones(capsys):
     with pytest.raises(SystemExit) as error:
         main(["mnist10_w61"])
     assert error.value.code == 2 and "Did you mean 'mnist10_w16'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="Unknown recipe"):
+    with pytest.raises(ValueError, match="`recipe` must be one of"):
         choose("highway", [], small=True)
 
 

@@ -77,7 +77,6 @@ def test_outputs_and_gradients_are_equal(family):
 FORMS = {
     "dropped": ("conv_net", {"stochastic_depth": 0.5}),
     "tied": ("conv_net", {"gate": "tied", "gating": "full"}),
-    "shared": ("conv_net", {"shared_transforms": True}),
     "mixed": ("bottleneck", {"dtype": "mixed_bfloat16"}),
 }
 
@@ -98,46 +97,6 @@ def test_a_step_of_fit_leaves_the_same_weights_averages_and_seeds(form):
     assert any("moving" in v.name and np.any(to_numpy(v) != 0) for v in nets[0].variables)
     for a, b in zip(nets[0].variables, nets[1].variables, strict=True):
         np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=rtol, atol=atol, err_msg=a.path)
-
-
-def regularized(form, remat):
-    """A net of one block, whose output is regularized and that of two layers inside."""
-    keras.utils.set_random_seed(3)
-    if form == "dense":
-        x = keras.Input((16,))
-        block = kh.layers.HighwayDense(remat=remat)
-        net = keras.Model(x, block(x))
-        layers = [block, block.transform, block.transform_gate]
-    else:
-        x = keras.Input((4, 4, 16))
-        block = kh.layers.BasicBlock(16, remat=remat)
-        net = keras.Model(x, keras.layers.GlobalAveragePooling2D()(block(x)))
-        layers = [block, block.transform.conv1, block.transform_gate.bn2]
-    for layer in layers:
-        layer.activity_regularizer = keras.regularizers.L2(1e-2)
-    return net
-
-
-@pytest.mark.parametrize("form", ["dense", pytest.param("basic", marks=SLOW)])
-def test_what_layers_inside_add_to_the_loss_is_trained_on(form):
-    """Once each; and the gradient goes through the second run."""
-    nets = [regularized(form, remat) for remat in (False, True)]
-    x = np.random.default_rng(0).normal(size=(4, *nets[0].input_shape[1:])).astype("float32")
-    for net in nets:
-        for _ in range(2):  # the second call's losses take the place of the first's
-            net(x, training=True)
-    added = [sorted(float(to_numpy(loss)) for loss in net.losses) for net in nets]
-    assert len(added[0]) == 3 and min(added[0]) > 0.01
-    np.testing.assert_allclose(added[1], added[0], rtol=1e-4)
-
-    losses = []
-    for net in nets:
-        net.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        losses.append(net.fit(x, np.arange(4), batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"])
-    assert losses[0][0] > sum(added[0])
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
-    for a, b in zip(nets[0].variables, nets[1].variables, strict=True):
-        np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-3, atol=1e-4, err_msg=a.path)
 
 
 @pytest.mark.more
@@ -169,7 +128,7 @@ def test_builders_and_recipes_take_it():
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="counted on JAX alone, from the shapes of a gradient")
 def test_only_the_inputs_of_blocks_are_kept():
-    """Of a net of 20 blocks of 30 units and 1000 images: their inputs, weights, and little else."""
+    """For 20 blocks of 30 units and 1000 images: inputs, weights, and little else."""
     plain, remat = (
         kept_bytes(miniature("dense_stack", depth=21, units=30, remat=remat), 1000) for remat in (False, True)
     )

@@ -7,9 +7,6 @@ from miniatures import numpy
 from oracles.seeded_state import seeded_images, seeded_state
 
 import keras_highway as kh
-from keras_highway.export import fold_batch_norm
-from keras_highway.specs import override
-from keras_highway.weights.info import UncheckedWeights
 from keras_highway.weights.torch_names import assign_torch_state, torch_state
 
 DEPTHS = ("resnet50", "resnet101", "resnet152")
@@ -29,7 +26,7 @@ def resnet(variant="resnet50", size=64, **changes):
 
 
 def check_same_function(net, highway, images=IMAGES, atol=1e-4):
-    """Logits with moving statistics, with those of the batch, and with the moving ones that this has changed."""
+    """Compare logits with moving statistics, batch statistics, and the changed moving ones."""
     before = numpy(net(images, training=False))
     for training in (False, True, False):
         expected, actual = (numpy(model(images, training=training)) for model in (net, highway))
@@ -39,12 +36,7 @@ def check_same_function(net, highway, images=IMAGES, atol=1e-4):
 
 @pytest.mark.parametrize(
     ("variant", "gate"),
-    [
-        ("resnet50", "channel"),
-        ("resnet50", "same"),
-        pytest.param("resnet101", "channel", marks=pytest.mark.slow),
-        pytest.param("resnet152", "same", marks=pytest.mark.slow),
-    ],
+    [("resnet50", "channel"), ("resnet50", "same")],
 )
 def test_the_same_function_at_every_depth(variant, gate):
     net = resnet(variant, **NARROW)
@@ -65,11 +57,7 @@ def test_the_same_function_at_full_width(variant, gate):
 
 @pytest.mark.parametrize(
     ("variant", "changes"),
-    [
-        ("resnet110", {"blocks": (3, 2, 2), "classes": 7}),  # basic blocks; the factor is carried through option A
-        ("resnet110", {"blocks": (2, 2, 2), "neck_width": 5, "final_relu": True, "projection": "B"}),
-        ("resnet50_uie_nobn", FLAT),
-    ],
+    [("resnet110", {"blocks": (3, 2, 2), "classes": 7}), ("resnet50_uie_nobn", FLAT)],
 )
 @pytest.mark.more
 def test_other_nets_of_the_zoo(variant, changes):
@@ -85,17 +73,16 @@ def test_other_nets_of_the_zoo(variant, changes):
 
 
 @pytest.mark.parametrize("gating", ["coupled", "full", "t_only", "c_only"])
-@pytest.mark.parametrize("epsilon", [0.02, 0.5])
 @pytest.mark.more
-def test_every_gating_and_epsilon(gating, epsilon):
+def test_every_gating_and_epsilon(gating):
     net = resnet(**FLAT)
-    highway = kh.highway_from_resnet(net, gating=gating, epsilon=epsilon, gate="same")
+    highway = kh.highway_from_resnet(net, gating=gating, epsilon=0.02, gate="same")
     check_same_function(net, highway)
     for _, signals in kh.analysis.trace(highway, IMAGES).items():
         if gating != "c_only":
-            np.testing.assert_allclose(signals.t, epsilon, rtol=1e-5)
+            np.testing.assert_allclose(signals.t, 0.02, rtol=1e-5)
         if gating in ("full", "c_only"):
-            np.testing.assert_allclose(signals.c, 1 - epsilon, rtol=1e-5)
+            np.testing.assert_allclose(signals.c, 1 - 0.02, rtol=1e-5)
 
 
 @pytest.mark.more
@@ -128,36 +115,6 @@ def test_gradients_reach_every_channel_gate():
     assert moved(before, gates_of(trained(highway), "logit")) > 0.7  # the rest: channels that the ReLU shuts
 
 
-@pytest.mark.slow
-def test_gradients_reach_full_gates_and_then_their_convolutions():
-    """Through a gamma of 0 nothing goes back: first it learns itself, with beta."""
-    highway = kh.highway_from_resnet(resnet(**FLAT), gate="same")
-    kernels = gates_of(highway, "kernel")
-    last = {path: value for path, value in gates_of(highway, "gamma", "beta").items() if "bn3" in path}
-    assert len(kernels) == 18 and len(last) == 12
-    assert {float(v.min()) for p, v in last.items() if p.endswith("gamma")} == {0.0}
-    first = gates_of(trained(highway), "kernel", "gamma", "beta")
-    assert moved(last, first) > 0.7
-    assert all(np.array_equal(first[path], kernels[path]) for path in kernels)
-    second = gates_of(trained(highway), "kernel")
-    assert moved(kernels, second) > 0.7
-
-
-@pytest.mark.more
-def test_trace_rewire_trim_fold():
-    highway = kh.highway_from_resnet(resnet(**FLAT))
-    traces = kh.analysis.trace(highway, IMAGES)
-    assert list(traces) == [f"stage{s}_block{b}" for s, b in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1))]
-    whole = numpy(highway(IMAGES))
-    np.testing.assert_allclose(numpy(kh.analysis.rewire(highway, {})(IMAGES)), whole, atol=1e-6)
-    lesioned = kh.analysis.rewire(highway, kh.analysis.lesion("stage1_block2"))
-    assert np.abs(numpy(lesioned(IMAGES)) - whole).max() > 1e-3
-    small = kh.analysis.trim(highway, (IMAGES, np.array([0, 1])), budget=1.0)
-    assert set(small.removed) == {"stage1_block2", "stage2_block2"}
-    spec = override(kh.get_spec("resnet50"), gating="coupled", gate="channel", **FLAT)
-    np.testing.assert_allclose(numpy(fold_batch_norm(highway, spec)(IMAGES)), whole, atol=1e-4)
-
-
 @pytest.mark.more
 def test_saved_and_loaded(tmp_path):
     highway = kh.highway_from_resnet(resnet(**FLAT), gate="same", name="mine")
@@ -165,12 +122,6 @@ def test_saved_and_loaded(tmp_path):
     again = keras.saving.load_model(tmp_path / "net.keras")
     assert again.name == "mine"
     np.testing.assert_allclose(numpy(again(IMAGES)), numpy(highway(IMAGES)), atol=1e-6)
-    highway.save_weights(tmp_path / "net.weights.h5")
-    options = {"input_shape": (64, 64, 3), "classifier_activation": None}
-    path = str(tmp_path / "net.weights.h5")
-    with pytest.warns(UncheckedWeights):  # Keras writes no digest
-        other = kh.create_model("resnet50", gating="coupled", weights=path, **options, **FLAT)
-    np.testing.assert_allclose(numpy(other(IMAGES)), numpy(highway(IMAGES)), atol=1e-6)
 
 
 @pytest.mark.more
@@ -182,29 +133,6 @@ def test_what_is_frozen_stays_frozen_but_the_gates():
     assert len(highway.trainable_weights) == 6 + 2  # a gate a block; the classifier
     expected, actual = (numpy(model(IMAGES, training=True)) for model in (net, highway))
     np.testing.assert_allclose(actual, expected, atol=1e-4)  # frozen batch normalization keeps its statistics
-    norm = resnet(**FLAT)
-    norm.get_layer("stage2_block1").transform.bn2.trainable = False
-    copied = kh.highway_from_resnet(norm).get_layer("stage2_block1").transform
-    assert [copied.bn1.trainable, copied.bn2.trainable, copied.conv2.trainable] == [True, False, True]
-
-
-@pytest.mark.more
-def test_a_fresh_classifier_and_layers_of_ones_own():
-    net = kh.reset_classifier(resnet(**FLAT), 3)
-    check_same_function(net, kh.highway_from_resnet(net), atol=1e-5)
-    inputs = keras.Input((64, 64, 3))
-    x = keras.layers.Rescaling(0.5)(inputs)
-    for layer in net.layers[1:]:
-        x = layer(x)
-    longer = keras.Model(inputs, keras.layers.Softmax()(x))
-    check_same_function(longer, kh.highway_from_resnet(longer), atol=1e-5)
-
-
-@pytest.mark.more
-def test_mixed_precision():
-    net = resnet(dtype="mixed_bfloat16", **FLAT)
-    expected, actual = (numpy(model(IMAGES)) for model in (net, kh.highway_from_resnet(net)))
-    np.testing.assert_allclose(actual, expected, atol=0.05 * np.abs(expected).max())
 
 
 def branched():
@@ -228,17 +156,10 @@ def nested():
 
 
 REFUSED = {
-    "no model": (lambda: "resnet50", "Received: model of type str"),
-    "no blocks": (lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]), "no residual blocks"),
     "nested": (nested, "nested"),
     "highway already": (lambda: kh.create_model("highway110", blocks=(1, 1, 1)), "gating='coupled' and needs no"),
     "no post-activation": (lambda: resnet(post_activation=False, **FLAT), "Only post-activation ResNets"),
-    "another block": (
-        lambda: kh.create_model("mnist10_w16", gating="residual"),
-        "this one is a HighwayConv2D",
-    ),
     "stochastic depth": (lambda: resnet(stochastic_depth=0.1, **FLAT), "stochastic_depth=0.0"),
-    "no top": (on_top, "Without its classifier"),
     "branches": (branched, "chain of layers"),
     "unknown layer": (lambda: on_top(keras.layers.LayerNormalization()), "of type LayerNormalization"),
 }
@@ -262,25 +183,12 @@ def five_blocks():
     ("arguments", "message"),
     [
         ({"epsilon": 0}, "above 0 and below 1"),
-        ({"epsilon": 1.0}, "epsilon=1.0"),
         ({"epsilon": float("nan")}, "epsilon=nan"),
-        ({"epsilon": "a"}, "epsilon='a'"),
         ({"gate": "full"}, "one of 'channel', 'same'"),
         ({"gating": "residual"}, "one of 't_only', 'c_only', 'coupled', 'full'"),
-        ({"gating": "couple"}, "Did you mean 'coupled'"),
         ({"epsilon": 0.9999999999}, "float32 cannot carry. Pass a smaller epsilon"),
     ],
 )
 def test_arguments_out_of_range(arguments, message, five_blocks):
     with pytest.raises(ValueError, match=message):
         kh.highway_from_resnet(five_blocks, **arguments)
-
-
-@pytest.mark.parametrize("variant", ["highway50", "highway101", "highway152"])
-def test_missing_imagenet_weights_are_an_error(variant):
-    depth = variant.removeprefix("highway")
-    with pytest.raises(ValueError, match=rf"HighwayResNet{depth}\(weights='imagenet'\): .*highway_from_resnet"):
-        kh.create_model(variant, weights="imagenet")
-    with pytest.raises(ValueError) as error:
-        kh.create_model("highway110", weights="imagenet")
-    assert "highway_from_resnet" not in str(error.value)

@@ -1,15 +1,17 @@
-"""docs/results: every published number, ours where there is a run, and what a run would take."""
+"""docs/results and the tables of benchmarks and studies: published numbers, made-up runs counted by hand."""
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.registry import WEIGHTS
-from zoo.release import claims, results, tables
-from zoo.release.add import pooled
+from training.study import difference
+from zoo.release import claims, results, studies, tables
+from zoo.release.tables import host_pipeline_table, steps_against_keras_table
 
 
 @pytest.mark.slow
@@ -34,45 +36,6 @@ def test_rows_name_variants_recipes_and_published_perplexities_that_exist():
                 assert LM_VARIANTS[row["variant"]].published_perplexity == row["published"]
 
 
-def recipes_of(table) -> list[dict]:
-    """The recipes that its networks were trained by here."""
-    folders = [results.ROOT / "zoo" / "weights" / row["weights"] for row in table["rows"] if "weights" in row]
-    return [json.loads((f / "recipe.json").read_text("utf-8")) for f in folders if (f / "recipe.json").exists()]
-
-
-@pytest.mark.parametrize(
-    ("where", "settings"),
-    [
-        ("Table 2", [(24, "adamw", rate, 0.5, 4, "mixed_bfloat16") for rate in (0.004, 0.002, 0.002)]),
-        ("Table 3", [(30, "adamw", 0.001, 0.5, 4, "float32")]),
-    ],
-)
-def test_notes_tell_how_the_cifar_nets_were_trained(where, settings):
-    """When they are trained in another way, the notes must be told anew."""
-    for table in (table for table in results.published() if table["where"] == where):
-        assert settings == [
-            (
-                *(run[key] for key in ("epochs", "optimizer", "learning_rate")),
-                *(dict(run["overrides"])["dropout_scale"], run["crop_padding"], run.get("precision", "float32")),
-            )
-            for run in recipes_of(table)
-        ]
-        assert f"{settings[0][0]} epochs with AdamW" in table["note"]
-
-
-def test_a_note_tells_how_the_mnist_nets_were_trained():
-    (table,) = (table for table in results.published() if table["where"] == "Table 1")
-    runs = recipes_of(table)
-    settings = [
-        (run["epochs"], run["learning_rate"], bool(run.get("decay_multipliers")), run.get("precision", "float32"))
-        for run in runs
-    ]
-    # When they are trained again in another way, the note must be told anew.
-    assert settings == [(200, 0.01, True, "mixed_bfloat16"), (75, 0.03, True, "mixed_bfloat16")]
-    page = (results.DOCS / "results.md").read_text("utf-8")
-    assert page.index("[TVDN] Table 1") < page.index(table["note"]) < page.index("[TVDN] Table 2")
-
-
 def test_every_weight_with_a_published_number_is_on_the_page():
     published = {row["weights"] for table in results.published() for row in table["rows"] if "weights" in row}
     with (results.DOCS / "results.csv").open(newline="") as file:
@@ -89,80 +52,111 @@ def test_costs_are_those_of_the_literature():
     assert results.would_take("charlm_large_full") == "25 epochs of 929,589 tokens"
 
 
-@pytest.mark.slow
-def test_a_result_is_shown_with_its_spread(tmp_path):
-    folder = tmp_path / "mnist10_w32.tvdn"
-    folder.mkdir()
-    result = {
-        "metric": "test_accuracy",
-        "mean": 0.99541,
-        "std": 0.0002,
-        "n": 5,
-        "seeds": [1, 2, 3, 4, 5],
-        "epochs": 300,
+def measured(variant, extent, precision, ratio, hardware="a processor, 2 cores, cpu"):
+    name = f"{variant} / keras.applications.ResNet50, train, {extent}, {precision}"
+    both = {"cpu": {"ratio": ratio}, "wall": {"ratio": 9.0}}
+    return {f"{name} [tensorflow, cpu]": {"name": name, "n": 11, "hardware": hardware, **both}}
+
+
+@pytest.fixture
+def rows():
+    return {
+        key: row
+        for variant, base in (("resnet50", 0.1), ("highway50", 0.5))
+        for extent, more in (("32 of 128 px", 0.0), ("4 of 224 px", 0.2))
+        for precision, most in (("float32", 0.1), ("mixed_bfloat16", 0.0))
+        for key, row in measured(variant, extent, precision, base + more + most).items()
     }
-    (folder / "result.json").write_text(json.dumps({**result, "hardware": "a GPU", "commit": "0123456789abcdef"}))
-    (folder / "recipe.json").write_text(json.dumps(RECIPES["mnist10_w32"].to_dict()))
-    row = next(r for r in results.rows(tmp_path) if r["row"].startswith("Highway, 10 layers, width 32"))
-    assert (row["ours"], row["std"], row["n"], row["commit"]) == ("99.54", "0.02", "5", "0123456789ab")
-    page = results.as_markdown([row])
-    assert "| 99.55 (99.54 ± 0.02) | 99.54 ± 0.02 | 5 | 300 | float32 | a GPU, `0123456789ab` |" in page
 
 
-@pytest.mark.slow
-def test_top5_errors_need_a_top5(tmp_path):
-    folder = tmp_path / "resnet50_uie.uie"
-    folder.mkdir()
-    result = {
-        "metric": "test_accuracy",
-        "mean": 0.75,
-        "std": None,
-        "n": 1,
-        "seeds": [1],
-        "epochs": 90,
-        "hardware": "a GPU",
-        "commit": "0",
-    }
-    (folder / "result.json").write_text(json.dumps(result))
-    (folder / "recipe.json").write_text(json.dumps(RECIPES["resnet50_uie"].to_dict()))
-    with pytest.raises(ValueError, match="has no top5"):
-        results.rows(tmp_path)
-    two = [{**result, "seeds": [seed], "values": [0.75], "top5": top5} for seed, top5 in ((1, 0.92), (2, 0.93))]
-    (folder / "result.json").write_text(json.dumps(pooled(two)))
-    row = next(r for r in results.rows(tmp_path) if r["row"] == "Resnet + BN")
-    assert (row["ours"], row["std"], row["n"]) == ("7.50", "0.71", "2")  # of top-5, not of top-1
+def test_training_steps_next_to_keras(tmp_path, rows):
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(rows))
+    _, _, *lines, _, note = steps_against_keras_table(path).splitlines()
+    assert lines == [
+        "| `resnet50`, 32 images of 128 x 128 | 0.20 | 0.10 |",
+        "| `resnet50`, 4 images of 224 x 224 | 0.40 | 0.30 |",
+        "| `highway50`, 32 images of 128 x 128 | 0.60 | 0.50 |",
+        "| `highway50`, 4 images of 224 x 224 | 0.80 | 0.70 |",
+    ]
+    assert note == "Below 1 is faster. Medians of 11 pairs of steps. a processor, 2 cores, cpu."
 
 
-def test_first_epochs_stand_beside_the_authors(tmp_path):
-    run = tmp_path / "cifar10_19layer"
-    run.mkdir()
-    (run / "log.csv").write_text("epoch,test_accuracy\n1,0.3461\n2,0.41\n")
-    (run / "recipe.json").write_text('{"seed": 1}')
-    (run / "environment.json").write_text('{"hardware": "a core", "commit": "0123456789abcdef"}')
-    lines = [line for line in results.first_epochs_section(tmp_path) if line.startswith("|")]
-    assert lines[2].startswith("| `cifar10_19layer`, the authors | 33.8, 40.8 |")
-    assert lines[3] == "| `cifar10_19layer`, here | 34.61, 41 | 1 | a core, `0123456789ab` |"
-    assert len(lines) == 4  # no run of CIFAR-100, no row
-    (tmp_path / "cifar10_19layer").rename(tmp_path / "highway110_fast")
-    lines = [line for line in results.first_epochs_section(tmp_path) if line.startswith("|")]
-    assert lines[2].startswith("| `highway110`, the authors | 36.18, 44.61 |")
-    assert lines[3].startswith("| `highway110_fast`, here | 34.61, 41 | 1 |") and len(lines) == 4
+def test_host_speed_next_to_timm(tmp_path):
+    def row(ours, timm):
+        return {"ours": ours, "timm": timm, "images": 400, "mean_bytes": 54_600.0, "hardware": "a core"}
+
+    cases = {"plain": ([300.0, 310.0], [200.0, 190.0]), "RandAugment": ([200.0, 1.0], [100.0, 160.0])}
+    cases["RandAugment, 3 copies"] = ([301.0, 2.0], [301.0, 3.0])
+    name = "host pipeline, 224 px, {}, images/s of a core [tensorflow, cpu]"
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({name.format(case): row(*both) for case, both in cases.items()}))
+    _, _, *lines, _, note = host_pipeline_table(path).splitlines()
+    assert [line.rpartition("|")[0].split(" | ", 1)[1].strip() for line in lines] == [
+        "310 | 200 | 1.55 | 10",
+        "200 | 160 | 1.25 | 15",
+        "301 | 301 | 1.00 | 10",
+    ]
+    assert note == "Best of 2 rounds in turn on one core; 400 JPEGs of 55 kB on average. a core."
 
 
-def test_first_epochs_are_drawn_beside_the_authors(tmp_path, monkeypatch):
-    for recipe, accuracies in {"highway110_fast": (0.3, 0.4, 0.5), "cifar10_19layer": (0.2,)}.items():
-        (tmp_path / recipe).mkdir()
-        lines = "".join(f"{i},{accuracy}\n" for i, accuracy in enumerate(accuracies, 1))
-        (tmp_path / recipe / "log.csv").write_text(f"epoch,test_accuracy\n{lines}")
-        (tmp_path / recipe / "recipe.json").write_text('{"seed": 1}')
-        (tmp_path / recipe / "environment.json").write_text('{"hardware": "a core", "commit": "0123456789abcdef"}')
-    drawn = []
-    monkeypatch.setattr(results, "draw_training", lambda axis, curves, **options: drawn.extend(curves))
-    results.draw_first_epochs(tmp_path, tmp_path / "first.png")
-    assert {curve.label: (list(curve.x), [round(y, 2) for y in curve.y]) for curve in drawn} == {
-        "cifar10_19layer, here": ([1], [20.0]),
-        "cifar10_19layer, the authors": ([1], [33.8]),
-        "highway110_fast, here": ([1, 2, 3], [30.0, 40.0, 50.0]),
-        "highway110, the authors": ([1, 2, 3], [36.18, 44.61, 55.75]),
-    }
-    assert (tmp_path / "first.png").stat().st_size > 1000
+def write(folder, accuracies, loss=2.0):
+    folder.mkdir(parents=True)
+    where = {"backend": "jax", "precision": "float32", "hardware": "a core", "commit": "0123456789abcdef"}
+    (folder / "result.json").write_text(json.dumps({"mean": accuracies[-1], **where}))
+    rows = [f"{epoch},{loss / epoch},{accuracy}" for epoch, accuracy in enumerate(accuracies, start=1)]
+    (folder / "log.csv").write_text("\n".join(["epoch,train_loss,test_accuracy", *rows, ""]))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for net, last in (("resnet20", (0.9, 0.91, 0.92)), ("highway20", (0.91, 0.92, 0.935)), ("preact20", (0.92, 0.90))):
+        for seed, accuracy in enumerate(last, start=1):
+            write(tmp_path / "designs" / net / str(seed), (0.5, accuracy))
+    for seed, accuracy in enumerate((0.89, 0.905, 0.91), start=1):
+        write(tmp_path / "designs" / "postact20_zerobn" / str(seed), (0.4, accuracy))
+    (tmp_path / "designs" / "postact20" / "2").mkdir(parents=True)
+    (tmp_path / "designs" / "postact20" / "2" / "diverged.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.fixture
+def three_seeds(monkeypatch):
+    """Of all studies, also those that keep one."""
+    all_of_three = (replace(c, study=replace(c.study, seeds=(1, 2, 3))) for c in studies.COMPARISONS)
+    monkeypatch.setattr(studies, "COMPARISONS", tuple(all_of_three))
+
+
+def test_differences_have_an_interval(runs):
+    lines = studies.sections(runs)
+    # 1, 1 and 1.5 points: mean 1.17, deviation 0.289; half of the interval is 4.303 * 0.289 / sqrt(3) = 0.717
+    row = "| highway20 | - | 3 | 0 | 1.0000 ± 0.0000 | 92.17 ± 1.26 | 1.17 ± 0.29 (0.45 to 1.88) |"
+    assert row in "\n".join(lines)
+    assert difference([2.0]) == "2.00"
+    sizes = next(line for line in lines if line.startswith("Trainable parameters"))
+    assert "`resnet20` 269,722 (1.00)" in sizes and "`preact20` 286,378 (1.06)" in sizes  # as Keras counts
+    assert lines[-1].endswith("jax, float32, a core, commit `0123456789ab`. Logs: `zoo/runs/designs`.")
+
+
+def test_runs_of_one_folder_belong_to_their_studies(tmp_path, three_seeds):
+    for seed in (1, 2, 3):
+        for net in ("resnet50_uie_64", "resnet50_imagenette_5"):
+            write(tmp_path / "imagenette" / net / str(seed), (0.6, 0.8))
+    for rate in studies.COMPARISONS[-1].study.rate_folders("resnet50_uie_nobn_64", tmp_path / "imagenette").values():
+        rate.mkdir(parents=True)
+        (rate / "diverged.json").write_text("{}")
+    lines = studies.sections(tmp_path)
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## [BLOG] Evidence 3 in small: Highway50 and ResNet50 on photographs, 5 epochs",
+        "## [UIE] Table 1b in small: with and without batch normalization",
+    ]
+    text = "\n".join(lines)
+    assert "| resnet50_imagenette_5 | - | 3 | 0 | 1.0000 ± 0.0000 | 80.00 ± 0.00 |  |" in text
+    assert "\n| resnet50_uie_nobn_64 | none: all diverged | 0 |" in text
+    assert "The rate of each net is the best of 0.0005, 0.0015, 0.0045 after 5 epochs" in text
+
+
+def test_runs_of_other_lengths_are_not_averaged(runs, tmp_path):
+    write(tmp_path / "designs" / "preact20" / "3", (0.5, 0.6, 0.7))
+    with pytest.raises(ValueError, match="designs/preact20 have different numbers of epochs"):
+        studies.draw(runs, tmp_path / "pictures")

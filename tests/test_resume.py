@@ -30,7 +30,7 @@ def start(out, backend, *more) -> subprocess.Popen:
 
 
 def wait_for_saves(process, path, count) -> int:
-    """Waits until a checkpoint was written anew `count` times, or the process ended; returns how often it was."""
+    """Waits until a checkpoint was written `count` times, or the process ended; returns how often it was."""
     seen, last = 0, path.stat().st_mtime_ns if path.exists() else 0
     while seen < count and process.poll() is None:
         now = path.stat().st_mtime_ns if path.exists() else 0

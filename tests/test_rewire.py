@@ -6,11 +6,7 @@ import pytest
 from miniatures import batch, miniature, numpy
 
 from keras_highway.analysis import blocks, lesion, outputs, rewire, trace
-from keras_highway.analysis.cost import cost
-from keras_highway.analysis.gates import gate_bias
-from keras_highway.analysis.lesions import lesion_curve, trim, without
 from keras_highway.gating import GATINGS
-from keras_highway.layers import HighwayDense
 
 
 def output(model, x):
@@ -132,9 +128,8 @@ def test_compiled_models_keep_their_optimizer_and_rewired_ones_train():
     assert len(model.optimizer.variables) == 2  # iteration and learning rate: no slots for a clone
 
 
-@pytest.mark.parametrize("gating", ["coupled", "c_only"])
-def test_a_rewired_model_can_be_saved(tmp_path, gating):
-    model = miniature("conv_net", gating=gating)
+def test_a_rewired_model_can_be_saved(tmp_path):
+    model = miniature("conv_net", gating="c_only")
     plan = {"stage1_block2": lesion("stage1_block2"), "stage2_block2": None}
     rewired = rewire(model, plan)
     rewired.save(tmp_path / "lesioned.keras")
@@ -167,17 +162,11 @@ def conv_net():
     ("plan", "message"),
     [
         ({"stage1_blok2": None}, "Did you mean 'stage1_block2'"),
-        (lesion("stage9_block1"), "Received: block='stage9_block1'"),
-        ({"stage1_block2": "stage1_blck3"}, "Did you mean 'stage1_block3'"),
         (lesion("stage2_block1"), "transition"),
-        (lesion(2), "block=2"),
         ({"stage1_block2": "stage2_block2"}, "'stage2_block2' cannot replace block 'stage1_block2'"),
         ({"stage1_block2": keras.layers.Flatten(name="flat")}, "4096"),
-        ({"stage2_block1": None}, "None, 16, 16, 6"),
         ({"stage1_block2": 3}, "'stage1_block2': 3"),
         (["stage1_block2"], "plan="),
-        ("stage1_block2", "plan="),
-        (3, "plan=3"),
     ],
 )
 def test_wrong_plans(plan, message, conv_net):
@@ -185,9 +174,8 @@ def test_wrong_plans(plan, message, conv_net):
         rewire(conv_net, plan)
 
 
-@pytest.mark.parametrize("gating", ["coupled", "full"])
-def test_a_model_that_gives_gates_trains_as_the_model_and_can_be_saved(tmp_path, gating):
-    model = miniature("conv_net", gating=gating)
+def test_a_model_that_gives_gates_trains_as_the_model_and_can_be_saved(tmp_path):
+    model = miniature("conv_net", gating="full")
     gates = outputs(model, "t")
     both = keras.Model(model.input, gates.output)
     x = batch(model, 6)
@@ -203,51 +191,3 @@ def test_a_model_that_gives_gates_trains_as_the_model_and_can_be_saved(tmp_path,
         strict=True,
     ):
         np.testing.assert_allclose(numpy(theirs), numpy(ours), atol=1e-6)
-
-
-DATA = np.random.default_rng(0).random((6, 4), "float32"), np.arange(6) % 2
-WAYS = {
-    "x": ("same", lambda block, x, gate: block(x=x)),
-    "training": ("same", lambda block, x, gate: block(x, training=False)),
-    "gate second": ("tied", lambda block, x, gate: block(x, gate(x))),
-    "gate first": ("tied", lambda block, x, gate: block(gate=gate(inputs=x), x=x)),
-}
-
-
-def usual(block, x, gate):
-    return block(x, gate=gate(x)) if block.gate == "tied" else block(x)
-
-
-def dense_net(gate, call, nested):
-    """Two blocks and a head, of seeded weights; `nested` makes a model of the blocks and calls it."""
-    keras.utils.set_random_seed(1)
-    x = inputs = keras.Input((4,))
-    shared = keras.layers.Dense(4, name="gate")
-    for name in ("b1", "b2"):
-        x = call(HighwayDense(gate=gate, name=name), x, shared)
-    if nested is not None:
-        body, inputs = keras.Model(inputs, x, name="body"), keras.Input((4,))
-        x = nested(body, inputs)
-    return keras.Model(inputs, keras.layers.Dense(2, name="head")(x))
-
-
-def findings(model):
-    """What analyses say of it, as arrays."""
-    x = DATA[0]
-    signals = trace(model, x)
-    yield from (array for entry in signals.values() for array in entry)
-    yield signals.output
-    wirings = ({}, lesion("b1"), {"b1": "b2"}, {"b2": None})
-    yield from (numpy(rewire(model, plan)(x, training=False)) for plan in wirings)
-    yield numpy(without(model, ["b1"])(x, training=False))
-    yield lesion_curve(model, DATA).loss
-    yield trim(model, DATA, 1.0).curve.loss
-    yield from gate_bias(model).values()
-    yield np.array([row[1:] for row in cost(model)])
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_blocks_however_they_are_called(way):
-    gate, call = WAYS[way]
-    for ours, theirs in zip(findings(dense_net(gate, call, None)), findings(dense_net(gate, usual, None)), strict=True):
-        np.testing.assert_array_equal(ours, theirs)

@@ -13,7 +13,7 @@ from keras import ops
 from PIL import Image
 
 from keras_highway.training.data.augment import OPERATIONS, Augment, Context, argument, random_crop
-from keras_highway.training.data.samples import cut_box, epoch_samples, mixed, partners, repeated, runs
+from keras_highway.training.data.samples import cut_box, epoch_samples, mixed, partners, repeated
 from keras_highway.training.optimizers import DecayedLamb, make_schedule
 from keras_highway.training.program import clipped, make_loss
 from keras_highway.training.recipes import RECIPES
@@ -48,14 +48,9 @@ def test_operations_are_timms_within_one_level(golden, name):
     assert np.abs(actual[:, -1] - image.astype(int)).max() > 10  # and it does something
 
 
-def test_the_operations_are_those_of_timms_policy(golden):
-    assert {f"op_{name}" for name in OPERATIONS} == {key for key in golden if key.startswith("op_")}
-
-
-@pytest.mark.parametrize("name", ["Rotate", "ShearX", "TranslateYRel"])
-def test_bilinear_operations_are_timms(golden, name):
-    actual = operated(name, golden["image"], 6.5, False, Image.Resampling.BILINEAR)
-    assert np.abs(actual - golden[f"bilinear_{name}"]).max() <= 1
+def test_bilinear_operations_are_timms(golden):
+    actual = operated("Rotate", golden["image"], 6.5, False, Image.Resampling.BILINEAR)
+    assert np.abs(actual - golden["bilinear_Rotate"]).max() <= 1
 
 
 def test_lamb_is_timms_over_ten_steps(golden):
@@ -173,12 +168,6 @@ def test_repeated_samples_are_timms(golden, case):
         # An epoch that does not divide by the replicas loses its rest there.
         np.testing.assert_array_equal(actual[rank::replicas][: expected.shape[1]], expected[rank])
     assert 0 <= len(actual) - expected.size < replicas
-
-
-def test_runs_by_hand():
-    first, counts = runs(np.array([4, 4, 1, 0, 0, 0, 2]))
-    np.testing.assert_array_equal(first, [0, 2, 3, 6])
-    np.testing.assert_array_equal(counts, [2, 1, 3, 1])
 
 
 @pytest.mark.parametrize(("copies", "parts", "distance"), [(1, 1, 1), (3, 1, 4), (3, 2, 2), (3, 8, 1), (1, 8, 1)])

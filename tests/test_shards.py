@@ -1,12 +1,8 @@
 """Shards of a folder: the batches of the folder, broken files, damaged shards."""
 
 import dataclasses
-import errno
 import json
-import os
 import shutil
-from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -70,10 +66,9 @@ def test_shards_give_the_test_images_of_their_folder(photographs, tmp_path, caps
     assert main(command) == 2 and "classes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("copies", [1, 3])
-def test_an_image_that_cannot_be_read_is_named(photographs, tmp_path, copies):
+def test_an_image_that_cannot_be_read_is_named(photographs, tmp_path):
     """TensorFlow's error does not say which it is."""
-    recipe = dataclasses.replace(RECIPE, repeated_augmentation=copies)
+    recipe = dataclasses.replace(RECIPE, repeated_augmentation=1)
     for split, name in (("train", "dog/3.JPEG"), ("val", "cat/2.JPEG")):
         files = list(shards.write(photographs, tmp_path / "shards", images=4)["splits"][split]["files"])
         path, content = photographs / split / name, (photographs / split / name).read_bytes()
@@ -86,33 +81,6 @@ def test_an_image_that_cannot_be_read_is_named(photographs, tmp_path, copies):
         with pytest.raises(ValueError, match=rf"{file}, the image at byte \d+, cannot be read: .*Copy it again"):
             _ = batches(recipe, tmp_path / "shards")
         shutil.rmtree(tmp_path / "shards")
-
-
-def test_a_failing_file_system_is_not_laid_to_an_image(photographs, tmp_path, monkeypatch):
-    """The run ends with a fault that may pass, so that `supervise` starts it again."""
-    shards.write(photographs, tmp_path / "shards", images=4)
-    monkeypatch.setattr(os, "pread", Mock(side_effect=OSError(errno.ESTALE, "Stale file handle")))
-    with pytest.raises(tf.errors.OpError, match="Stale file handle"):
-        _ = batches(RECIPE, tmp_path / "shards")
-
-
-def test_a_missing_image_is_named(photographs):
-    source = open_source(RECIPE, photographs)
-    path = photographs / "val" / "cat" / "2.JPEG"
-    path.unlink()
-    with pytest.raises(ValueError, match=rf"{path} cannot be read: .*No such file"):
-        _ = list(source.test_batches(4, Shard()))
-
-
-def test_a_fault_that_has_passed_is_not_laid_to_an_image(photographs, monkeypatch):
-    source = open_source(RECIPE, photographs)
-    path = photographs / "train" / "dog" / "3.JPEG"
-    content = path.read_bytes()
-    path.write_bytes(b"")
-    check = source._check
-    monkeypatch.setattr(source, "_check", lambda image: (path.write_bytes(content), check(image)))
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        _ = [list(source.batches(epoch, 0, Shard())) for epoch in range(6)]  # each has a third of the images
 
 
 def test_other_programs_can_read_the_records(photographs, tmp_path):
@@ -150,19 +118,6 @@ def test_broken_files_are_named_left_out_and_counted(photographs, tmp_path, caps
     assert "not empty" in capsys.readouterr().err
 
 
-def test_an_image_that_is_too_large_is_left_out(photographs, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_highway.training.data.augment.MOST_PIXELS", 46 * 50 - 1)
-    written = shards.write(photographs, tmp_path / "out")["splits"]["train"]
-    assert written["broken"] == ["cat/6.JPEG", "dog/6.JPEG"] and written["images"] == 12
-
-
-def test_a_name_that_is_no_text_is_named(photographs):
-    image = photographs / "train" / "cat" / "0.JPEG"
-    image.rename(Path(os.fsdecode(os.fsencode(str(image.parent)) + b"/caf\xe9.JPEG")))
-    with pytest.raises(ValueError, match=r"is not UTF-8: rename it. Received: .*caf\\udce9"):
-        open_source(RECIPE, photographs)
-
-
 def test_altered_and_cut_shards_are_found(photographs, tmp_path, capsys):
     out = tmp_path / "out"
     shards.write(photographs, out, images=4)
@@ -189,13 +144,9 @@ def test_altered_and_cut_shards_are_found(photographs, tmp_path, capsys):
     "change",
     [
         {"places": np.zeros((14, 2), np.int64)},
-        {"places": np.full((14, 3), -1)},
         {"places": np.full((14, 3), 2**62)},
-        {"places": np.zeros((14, 3))},
         {"labels": np.full(14, 2)},
-        {"labels": np.zeros(13, np.int64)},
         {"names": np.array(["a"])},
-        {"names": np.array([{}] * 14)},
     ],
 )
 def test_hostile_indexes_are_refused(photographs, tmp_path, change):
@@ -212,13 +163,9 @@ def test_hostile_indexes_are_refused(photographs, tmp_path, change):
     "change",
     [
         {"format": "keras_highway shards 1"},
-        {"format": None},
-        {"classes": "cat"},
         {"classes": [1]},
-        {"splits": []},
         {"splits": {"train": {"files": {}}}},
         {"splits": {"train": {"files": {"../../x.tfrecord": ""}}, "val": {"files": {}}}},
-        {"splits": {"train": {"files": {"/etc/x.tfrecord": ""}}, "val": {"files": {}}}},
     ],
 )
 def test_hostile_manifests_are_refused(photographs, tmp_path, change):
@@ -227,9 +174,3 @@ def test_hostile_manifests_are_refused(photographs, tmp_path, change):
     for read in (lambda: open_source(RECIPE, tmp_path / "out"), lambda: shards.check(tmp_path / "out")):
         with pytest.raises(ValueError, match=r"shards\.json is not a manifest of shards"):
             read()
-
-
-def test_a_folder_and_its_shards_are_the_same_data(photographs, tmp_path):
-    shards.write(photographs, tmp_path / "shards", images=2)
-    known, sharded = (open_source(RECIPE, folder).fingerprint for folder in (photographs, tmp_path / "shards"))
-    assert known == sharded

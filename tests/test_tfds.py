@@ -2,11 +2,9 @@
 
 import dataclasses
 import warnings
-from typing import ClassVar
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_highway.data.photographs import tfds_test_set
 from keras_highway.training.data.samples import Shard
@@ -56,9 +54,9 @@ def prepared(tmp_path_factory):
 
 
 def numbers(images):
-    """Which images they are: a crop of one grey level is of that level."""
+    """Numbers of the images: a crop of one grey level is of that level."""
     grey = images.mean((1, 2, 3))
-    if images.dtype != np.uint8:  # those of the test set are normalized
+    if images.dtype != np.uint8:  # test images are normalized
         grey = 255 * (grey * np.mean(0.225) + np.mean(0.45))
     return np.round(grey / 10).astype(int)
 
@@ -75,35 +73,6 @@ def test_epochs_hold_other_images_in_another_order_each_once(prepared):
         np.testing.assert_array_equal(numbers(x) % 3, y)  # an image keeps its label
     orders = [np.concatenate([numbers(x) for x, _, _ in batches]) for batches in (first, second)]
     assert len(set(orders[0])) == len(set(orders[1])) == 12 and not np.array_equal(*orders)
-
-
-def test_repeated_images_take_turns_over_the_epochs(prepared):
-    source = open_source(dataclasses.replace(RECIPE, repeated_augmentation=3), prepared)
-    seen = [np.concatenate([numbers(x) for x, _, _ in source.batches(epoch, 0, Shard())]) for epoch in range(3)]
-    for order in seen:  # 12 of 14 samples fill the batches
-        np.testing.assert_array_equal(order, np.repeat(order[::3], 3))
-        assert len(set(order)) == 4
-    assert len(set(np.concatenate(seen))) >= 11
-
-
-def test_no_image_is_left_out_of_all_epochs(prepared, monkeypatch):
-    """Of ImageNet an epoch with copies has 1,281,024 samples, 143 fewer than there are images."""
-    source = open_source(dataclasses.replace(RECIPE, repeated_augmentation=3), prepared)
-    encoded, read = source._encoded, []
-    monkeypatch.setattr(source, "_encoded", lambda *part: (read.append(part), encoded(*part))[1])
-    for epoch in range(14):
-        next(source.batches(epoch, 0, Shard()))
-    images = np.concatenate([np.arange(count) + (first[0] if first else 0) for _, count, *first in read])
-    np.testing.assert_array_equal(np.bincount(images), [5] * 14)
-
-
-def test_parts_and_resumption(prepared):
-    source = open_source(RECIPE, prepared)
-    whole = [x for x, _, _ in source.batches(2, 0, Shard())]
-    np.testing.assert_array_equal([x for x, _, _ in source.batches(2, 1, Shard())], whole[1:])
-    parts = [[x for x, _, _ in source.batches(2, 0, Shard(i, 2))] for i in range(2)]
-    for batch, left, right in zip(whole, *parts, strict=True):
-        np.testing.assert_array_equal(batch, np.concatenate([left, right]))
 
 
 def test_test_set_counts_every_image_once(prepared):
@@ -127,30 +96,6 @@ def test_the_last_of_the_training_files_are_held_out(prepared):
         open_source(dataclasses.replace(RECIPE, holdout_images=14), prepared)
 
 
-def test_nothing_is_held_out_of_files_without_a_shuffle(prepared, monkeypatch):
-    monkeypatch.setattr(tfds.core.DatasetInfo, "disable_shuffling", property(lambda self: True))
-    with pytest.raises(ValueError, match=r"tfds:striped was prepared without a shuffle.*holdout_images=4"):
-        open_source(dataclasses.replace(RECIPE, holdout_images=4), prepared)
-
-
-def test_a_broken_image_ends_in_an_error_of_its_set(prepared, monkeypatch):
-    source = open_source(RECIPE, prepared)
-    encoded = source._encoded
-
-    def cut(*part):
-        return encoded(*part).map(lambda image, label: (tf.strings.substr(image, 0, 40), label))
-
-    monkeypatch.setattr(source, "_encoded", cut)
-    with pytest.raises(ValueError, match=r"An image of tfds:striped, split test, cannot be read: "):
-        _ = list(source.test_batches(4, Shard()))
-
-
-def test_training_images_of_another_size(prepared):
-    source = open_source(dataclasses.replace(RECIPE, train_size=48), prepared)
-    assert next(source.batches(0, 0, Shard()))[0].shape == (4, 48, 48, 3)
-    assert next(source.test_batches(4, Shard()))[0].shape == (4, 32, 32, 3)
-
-
 @pytest.mark.slow
 def test_it_trains(prepared, tmp_path):
     result = train(dataclasses.replace(RECIPE, learning_rate=0.01), prepared, tmp_path)
@@ -164,11 +109,8 @@ def test_sets_that_are_not_prepared_or_unknown(tmp_path):
         open_source(dataclasses.replace(RECIPE, data="tfds:no_such_set"), tmp_path)
 
 
-# --- Sets that are not as most are ----------------------------------------------
-
-
 class Competition(Striped):
-    """Its test images have no labels, as those of a competition."""
+    """Its test images have no labels, as in a competition."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -179,37 +121,6 @@ class Competition(Striped):
         for i in range(6):
             label = -1 if split == "test" else i % 3
             yield str(i), {"image": np.full((40, 36, 3), 10 * i, np.uint8), "label": label}
-
-
-class HeldBack(Competition):
-    """It has no other test images."""
-
-    VERSION = tfds.core.Version("1.0.0")
-
-    def _split_generators(self, dl_manager):
-        return {split: self._generate_examples(split) for split in ("train", "test")}
-
-
-class _Other(Striped):
-    features: ClassVar[dict] = {}
-
-    def _info(self):
-        known = {"image": tfds.features.Image(shape=(40, 36, 3)), "label": tfds.features.ClassLabel(num_classes=3)}
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({**known, **self.features}))
-
-
-class ScalarLabel(_Other):
-    """Its labels are numbers without a range."""
-
-    VERSION = tfds.core.Version("1.0.0")
-    features: ClassVar[dict] = {"label": tfds.features.Scalar(np.int64)}
-
-
-class TensorImage(_Other):
-    """Its images are arrays, not files."""
-
-    VERSION = tfds.core.Version("1.0.0")
-    features: ClassVar[dict] = {"image": tfds.features.Tensor(shape=(40, 36, 3), dtype=np.uint8)}
 
 
 def made(kind, folder):
@@ -224,23 +135,3 @@ def test_images_without_labels_are_not_tested_on(tmp_path):
     labels = [label for _, y, _ in open_source(recipe, tmp_path).test_batches(2, Shard()) for label in y]
     assert sorted(labels) == [0, 0, 1, 1, 2, 2]
     assert tfds_test_set("competition", str(tmp_path), 3).name == "competition validation"
-    recipe = made(HeldBack, tmp_path)
-    with pytest.raises(ValueError, match=r"tfds:held_back needs the splits train and, with labels, test or validation"):
-        open_source(recipe, tmp_path)
-    with pytest.raises(ValueError, match="held_back must have a labelled split"):
-        tfds_test_set("held_back", str(tmp_path), 3)
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"), [(ScalarLabel, "a ClassLabel `label`"), (TensorImage, "an Image `image`")]
-)
-def test_features_of_other_kinds(tmp_path, kind, message):
-    recipe = made(kind, tmp_path)
-    for ask in (lambda: open_source(recipe, tmp_path), lambda: tfds_test_set(kind.name, str(tmp_path), 3)):
-        with pytest.raises(ValueError, match=message):
-            ask()
-
-
-def test_an_unknown_version(prepared):
-    with pytest.raises(ValueError, match=r"has no set 'striped:9\.9\.9'"):
-        tfds_test_set("striped:9.9.9", str(prepared), 3)

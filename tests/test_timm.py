@@ -152,7 +152,7 @@ def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, hub_tabl
     for name in ("resnet50.a1", "highway_resnet50.a1"):
         assert (registry.find(name).revision, registry.find(name).sha256) == (commit, entry["sha256"])
     fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": b"something else"})
-    resolve("resnet50.a1")  # another file is the newest; the pinned one is what is read
+    resolve("resnet50.a1")  # another file is the newest; the pinned one is read
     hub_table.write_text(json.dumps({"resnet50.a1": {**entry, "sha256": "0" * 64}}))
     registry.reread()
     with pytest.raises(ValueError, match="is damaged or altered"):
@@ -161,11 +161,10 @@ def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, hub_tabl
     assert "Only third-party weights are pinned" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["model.bin", "model.pt", "model.pth"])
-def test_pickles_are_refused(tmp_path, name):
-    (tmp_path / name).write_bytes(b"\x80\x04pickle")
+def test_pickles_are_refused(tmp_path):
+    (tmp_path / "model.pt").write_bytes(b"\x80\x04pickle")
     with pytest.raises(ValueError, match="is a pickle, which can run code"):
-        kh.ResNet50(weights=str(tmp_path / name))
+        kh.ResNet50(weights=str(tmp_path / "model.pt"))
 
 
 @pytest.mark.slow
@@ -206,11 +205,8 @@ def test_a_file_of_another_net_is_refused(small, tmp_path):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        (b"", "not a weight file"),
         (b"\x80\x04pickle", "not a weight file"),
-        (b"\xff" * 100, "not a weight file"),
         (save({"a": np.zeros(2, "int32")}), "a is of dtype int32"),
-        (save({"a": np.zeros(2, "bool")}), "a is of dtype bool"),
         (save({"a": np.array([np.nan], "float32")}), "not finite"),
         (save({"bn1.running_var": np.array([-1.0], "float32")}), "negative variances"),
     ],
@@ -234,36 +230,8 @@ LABELS = [f"bird{i}" for i in range(10)]
 
 
 def config(root=(), **changes):
-    """timm's of a ResNet50 whose `pretrained_cfg` is that of the net it was made of."""
+    """timm's of a ResNet50 with the `pretrained_cfg` of the net it was made from."""
     return {**CONFIG, **dict(root), "pretrained_cfg": {**CONFIG["pretrained_cfg"], **changes}}
-
-
-@pytest.mark.parametrize(
-    ("values", "classes", "names"),
-    [
-        (config({"num_classes": 10, "label_names": LABELS}), 10, LABELS),
-        (config({"num_classes": 10}, label_names=LABELS), 10, LABELS),
-        (config({"num_classes": 10, "label_names": {str(i): n for i, n in enumerate(LABELS)}}), 10, LABELS),
-        (config({"num_classes": 10, "label_names": LABELS[:9]}), 10, []),
-        (config({"num_classes": 10, "label_names": [1] * 10}), 10, []),
-        (config({"num_classes": None}, num_classes=7), 7, []),
-    ],
-)
-def test_the_root_of_timms_config_comes_first(tmp_path, values, classes, names):
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    read = read_config(tmp_path / "config.json", HubName("me/birds"))
-    assert (list(read.classes), read.data) == (names or [str(i) for i in range(classes)], "")
-
-
-def test_a_thousand_other_classes_are_not_imagenets(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config({"label_names": [f"bird{i}" for i in range(1000)]})))
-    read = read_config(path, HubName("me/birds"))
-    assert read.data == "" and read.classes[1] == "bird1"
-    path.write_text(
-        json.dumps(config({"label_names": [synset for synset, _ in kh.data.transforms.imagenet_classes()]}))
-    )
-    assert read_config(path, HubName("me/birds")).data == "imagenet"
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +242,7 @@ def net_of_ten():
 
 @pytest.fixture
 def of_ten(fake_hub, monkeypatch, net_of_ten):
-    """Publishes a `config.json` beside that net, with a ResNet50's name."""
+    """Publishes a `config.json` next to that net, with a ResNet50's name."""
     monkeypatch.setattr(torch_files, "_resnet_of", lambda names: "resnet110")
 
     def add(values):
@@ -322,10 +290,7 @@ def test_local_nets_with_the_arrays_of_a_resnet_are_refused_by_name(name, tmp_pa
     [
         (config({"num_classes": 10}, interpolation="lanczos"), "lanczos"),
         (config({"num_classes": 10, "architecture": "resnetblur50"}), "resnetblur50"),
-        (config({"num_classes": 10}, std=[0.5, "a", 0.5]), r"std\[1\].*load the weights alone"),
         (config({"num_classes": 10, "model_args": {"act_layer": "silu"}}), "another network, by 'act_layer'.*alone"),
-        (config({"num_classes": 10, "model_args": {"global_pool": "max"}}), "pooling"),
-        (config({"num_classes": 10}, global_pool="catavgmax"), "pooling"),
     ],
 )
 def test_a_config_of_timms_is_not_passed_over(of_ten, values, match):

@@ -59,13 +59,6 @@ def test_output_of_a_block_is_the_input_of_the_next():
     assert np.array_equal(numpy(head(signals[-1].y)), numpy(model(batch(model), training=False)))
 
 
-def test_x_of_a_transition_is_the_projection():
-    model = miniature("conv_net")
-    signals = trace(model, batch(model))
-    projection = blocks(model)["stage2_block1"].projection
-    assert np.array_equal(numpy(projection(signals["stage1_block3"].y, training=False)), signals["stage2_block1"].x)
-
-
 def test_gates_are_those_of_the_gating():
     constants = {"plain": (1.0, 0.0), "residual": (1.0, 1.0), "t_only": (None, 1.0), "c_only": (1.0, None)}
     for gating, gates in constants.items():
@@ -81,34 +74,10 @@ def test_gates_are_those_of_the_gating():
     assert np.array_equal(entry.c, 1 - entry.t)
 
 
-def test_tied_gates():
-    model = miniature("conv_net", gate="tied", blocks=(3, 2))
-    signals = assert_exact(model, batch(model))
-    logits = model.get_layer("stage1_gate")(signals["stage1_block1"].y, training=False)
-    assert np.array_equal(numpy(keras.ops.sigmoid(logits)), signals["stage1_block2"].t)
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision_gives_arrays_numpy_knows(policy):
-    model = miniature("conv_stack", dtype=policy)
+def test_mixed_precision_gives_arrays_numpy_knows():
+    model = miniature("conv_stack", dtype="mixed_bfloat16")
     signals = assert_exact(model, batch(model))
     assert {array.dtype for entry in signals.values() for array in entry} == {np.dtype("float32")}
-
-
-def test_bfloat16_skip_stream():
-    model = miniature("dense_stack", skip_dtype="bfloat16")
-    signals = trace(model, batch(model))
-    assert signals["stage1_block1"].y.dtype == "float32"
-    assert np.array_equal(signals["stage1_block1"].y, signals["stage1_block2"].x)
-
-
-def test_reloaded_model(tmp_path):
-    model = miniature("conv_net", gate="tied", blocks=(2, 2))
-    model.save(tmp_path / "net.keras")
-    x = batch(model)
-    reloaded = assert_exact(keras.models.load_model(tmp_path / "net.keras"), x)
-    for name, entry in trace(model, x).items():
-        assert np.array_equal(entry.y, reloaded[name].y)
 
 
 def test_nested_and_sequential_models():
@@ -118,23 +87,6 @@ def test_nested_and_sequential_models():
     assert_exact(nested, batch(nested))
     sequential = keras.Sequential([keras.Input((32, 32, 3)), backbone, keras.layers.Flatten()])
     assert_exact(sequential, batch(sequential))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{}, {"gating": "full"}, {"gate": "channel"}, {"gate": "tied"}, {"gate": "tied", "gating": "full"}],
-    ids=["same", "full", "channel", "tied", "tied-full"],
-)
-def test_images_of_any_size_through_the_shortcut_without_weights(change):
-    """JAX could not infer the signals' shapes: it does not know two expressions of an open size for equal."""
-    model = miniature("conv_net", projection="A", blocks=(2, 2), input_shape=(None, None, 3), **change)
-    tracer = Tracer(model)
-    signals = tracer(np.random.default_rng(1).random((2, 13, 18, 3), "float32"))
-    for name, symbols in zip(signals, tracer._signals, strict=True):
-        for letter, symbol in symbols.items():
-            array = getattr(signals[name], letter)
-            assert symbol.dtype == array.dtype and len(symbol.shape) == array.ndim
-            assert all(open_size in (None, size) for open_size, size in zip(symbol.shape, array.shape, strict=True))
 
 
 def encoder_of_words(pooled_inside):
@@ -160,17 +112,6 @@ def test_masks_go_through_traced_and_lesioned_blocks(pooled_inside):
         words = (x != 0)[..., None]
         by_hand = (y * words).sum(1) / words.sum(1)
         np.testing.assert_allclose(numpy(rewire(model, wiring)(x, training=False)), by_hand, atol=1e-6)
-
-
-def test_chosen_blocks():
-    model = miniature("conv_net")
-    x = batch(model)
-    every = trace(model, x)
-    for chosen in (["stage2_block1"], "stage2_block1", [blocks(model)["stage2_block1"]]):
-        some = trace(model, x, blocks=chosen)
-        assert list(some) == ["stage2_block1"]
-        assert np.array_equal(some["stage2_block1"].h, every["stage2_block1"].h)
-        assert np.array_equal(some.output, every.output)
 
 
 def test_rewired_models_are_traced_by_what_stands_there():
@@ -205,20 +146,6 @@ def test_a_tracer_follows_the_weights_and_leaves_the_model_alone():
     assert tracer(x[:1]).output.shape == (1, 10)
 
 
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((28, 28, 1), "batch axis"),
-        ((2, 32, 32, 3), "None, 28, 28, 1"),
-        ((2, 27, 28), "None, 28, 28, 1"),
-        ((0, 28, 28, 1), "at least one sample"),
-    ],
-)
-def test_data_of_the_wrong_shape(shape, message):
-    with pytest.raises(ValueError, match=message):
-        trace(miniature("conv_stack"), np.zeros(shape, "float32"))
-
-
 def test_wrong_models_and_names():
     model = miniature("conv_net")
     with pytest.raises(ValueError, match="Did you mean 'stage1_block1'"):
@@ -237,7 +164,7 @@ def test_wrong_models_and_names():
         blocks(Subclassed())
 
 
-@pytest.mark.parametrize("signal", ["t", "h", "x", "y"])
+@pytest.mark.parametrize("signal", ["t", "y"])
 def test_outputs_are_what_trace_measures(signal):
     model = miniature("conv_net", blocks=(1, 1), widths=(4, 4))
     symbols = outputs(model, signal)
@@ -270,7 +197,7 @@ PAIRS = list(zip(X, LABELS, strict=True))
 
 @keras.saving.register_keras_serializable(package="keras_highway_tests")
 class Running(layers.Layer):
-    """A layer of one's own that adds the sum of what it has seen."""
+    """A user's layer that adds the sum of its inputs."""
 
     def build(self, input_shape):
         self.total = self.add_weight((), "zeros", trainable=False, name="total")
@@ -300,8 +227,8 @@ def network(kind):
     return model
 
 
-def goes_on(model):
-    """What the model says to the next batch."""
+def next_output(model):
+    """Outputs of the model for the next batch."""
     return numpy(model(X[1], training=False))
 
 
@@ -320,27 +247,10 @@ ANALYSES = {
     ("kind", "name"), [(kind, "trace") for kind in KINDS] + [("own", name) for name in ANALYSES if name != "trace"]
 )
 def test_an_analysis_leaves_the_state_as_it_was(kind, name):
-    expected = goes_on(network(kind))
+    expected = next_output(network(kind))
     model = network(kind)
     ANALYSES[name](model)
-    np.testing.assert_array_equal(goes_on(model), expected)
-
-
-def test_gate_stats_leave_the_state_as_it_was(tmp_path):
-    expected = goes_on(network("own"))
-    model = network("own")
-    stats = analysis.GateStats(X[2], tmp_path, tensorboard=False)
-    stats.set_model(model)
-    stats.record(0, 0)
-    np.testing.assert_array_equal(goes_on(model), expected)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_trace_goes_on_from_the_state(kind):
-    model = network(kind)
-    first, again = (analysis.trace(model, X[1]).output for _ in range(2))
-    np.testing.assert_array_equal(first, again)
-    np.testing.assert_allclose(first, goes_on(model), rtol=1e-6)
+    np.testing.assert_array_equal(next_output(model), expected)
 
 
 def test_state_is_carried_within_an_analysis():

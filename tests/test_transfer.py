@@ -37,16 +37,6 @@ def test_features(shape):
         np.testing.assert_array_equal(np.asarray(outputs[info.stage]), np.asarray(by_name))
 
 
-def test_features_refuse_what_is_not_there():
-    with pytest.raises(ValueError, match="must be one or more of stage1"):
-        kh.features(tiny(), stages=("stage5",))
-    with pytest.raises(ValueError, match="not convolutional"):
-        kh.features(kh.create_model("highway_fc10", depth=3))
-    plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    with pytest.raises(ValueError, match="no gated blocks"):
-        kh.features(plain)
-
-
 def test_batch_normalization_is_frozen_alone():
     model = tiny()
     model.compile("sgd", "mse")
@@ -121,13 +111,6 @@ def test_reset_classifier_shares_the_body(options):
         assert new.get_layer("head") is not model.get_layer("head")
 
 
-def test_reset_classifier_refuses():
-    with pytest.raises(ValueError, match="positive integer"):
-        kh.reset_classifier(tiny(), 0)
-    with pytest.raises(ValueError, match="pooling"):
-        kh.reset_classifier(tiny(include_top=False), 3, pooling="mean")
-
-
 def test_freeze_stops_training_and_batch_statistics():
     model = tiny()
     model.compile("sgd", "sparse_categorical_crossentropy")
@@ -141,14 +124,6 @@ def test_freeze_stops_training_and_batch_statistics():
         if layer in frozen:
             assert not any(changed), layer.name
     assert any(not np.array_equal(before[w.path], np.asarray(w)) for w in model.get_layer("head").weights)
-
-
-def test_freeze_everything_but_the_head_and_a_single_layer():
-    model = tiny()
-    kh.freeze(model)
-    assert {w.path.split("/")[0] for w in model.trainable_weights} == {"head"}
-    kh.freeze(model, until="stem")
-    assert not model.get_layer("stem").trainable and model.get_layer("stage1_block1").trainable
 
 
 def trainable(model):
@@ -171,7 +146,7 @@ def test_unfreeze_everything_or_from_a_stage_on():
         kh.unfreeze(model, since="stage44")
 
 
-@pytest.mark.parametrize("variant", ["mnist10_w16", "cifar10_19layer", "highway_a", "highway20", "highway_fc10"])
+@pytest.mark.parametrize("variant", ["mnist10_w16", "highway20"])
 def test_the_stem_is_before_the_first_stage_whose_dropout_is_before_it(variant):
     model = without_values(lambda: kh.create_model(variant))
     everything = trainable(model)
@@ -200,7 +175,7 @@ def test_pooled_features(pool, reduce):
     expected, actual = maps.model(X), vectors.model(X)
     for stage, values in actual.items():
         np.testing.assert_allclose(np.asarray(values), reduce(np.asarray(expected[stage]), axis=(1, 2)), atol=1e-5)
-    with pytest.raises(ValueError, match="`pool` must be None, 'avg' or 'max'"):
+    with pytest.raises(ValueError, match="`pool` must be one of None, 'avg', 'max'"):
         kh.features(model, pool="mean")
 
 
@@ -256,47 +231,6 @@ def test_layer_groups():
         kh.layer_groups(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
 
 
-@pytest.mark.usefixtures("computes_channels_first")
-def test_a_channels_first_model_under_another_setting(tmp_path):
-    """The format is the model's: pools, strides and channels do not change with Keras's setting."""
-    images = np.random.default_rng(1).random((2, 3, 64, 96), "float32")
-    try:
-        keras.config.set_image_data_format("channels_first")
-        body = tiny(input_shape=(3, 64, 96), include_top=False)
-        body.save(tmp_path / "first.keras")
-        expected = kh.features(body).info
-        pooled = np.asarray(kh.features(body, pool="avg").model(images)["stage4"])
-    finally:
-        keras.config.set_image_data_format("channels_last")
-    loaded = keras.models.load_model(tmp_path / "first.keras")
-    assert kh.features(loaded).info == expected and kh.num_features(loaded) == 32
-    np.testing.assert_allclose(kh.features(loaded, pool="avg").model(images)["stage4"], pooled, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(body(images)).mean((2, 3)), pooled, rtol=1e-5, atol=1e-6)
-    classifier = kh.reset_classifier(loaded, 7)
-    assert classifier.layers[-1].input.shape == (None, 32)
-    before_head = keras.Model(classifier.input, classifier.layers[-1].input)
-    np.testing.assert_allclose(before_head(images), pooled, rtol=1e-5, atol=1e-6)
-
-
-def rewired(model):
-    return kh.analysis.rewire(model, {"stage2_block2": None})
-
-
-def test_a_rewired_model_is_taken_apart_as_it_is():
-    """Its layers have calls in the original, too."""
-    net = tiny()
-    short = rewired(net)
-    body = kh.reset_classifier(short, 5)
-    body.get_layer("head").set_weights(net.get_layer("head").get_weights())
-    np.testing.assert_array_equal(np.array(body(X)), np.array(short(X)))
-    assert np.abs(np.array(body(X)) - np.array(net(X))).max() > 1e-4
-    pyramid = kh.features(short)
-    assert "stage2_block2" not in [layer.name for layer in pyramid.model.layers]
-    expected = kh.analysis.trace(short, X)["stage2_block1"].y
-    np.testing.assert_allclose(np.array(pyramid.model(X)["stage2"]), expected, atol=1e-6)
-    np.testing.assert_array_equal(np.array(kh.features(net, "stage2").model(X)["stage2"]).shape, expected.shape)
-
-
 SMALL = {"blocks": (2, 1, 1), "widths": (4, 8, 8), "stem_width": 4, "classes": 3, "input_shape": (32, 32, 3)}
 
 
@@ -313,12 +247,7 @@ def dense_net(**options):
 
 NETS = {
     "conv": image_net,
-    "low_rank": lambda: image_net(gate="low_rank", gate_rank=2),
-    "bottleneck": lambda: kh.create_model(
-        "highway50", blocks=(2, 1, 1, 1), widths=(4, 4, 4, 4), classes=3, input_shape=(32, 32, 3)
-    ),
     "dense": dense_net,
-    "dense_full_low_rank": lambda: dense_net(gating="full", gate="low_rank", gate_rank=2),
     "stack": lambda: kh.create_model("highway_fc1000", depth=4, units=5, input_shape=(4, 4, 1)),
 }
 
@@ -330,7 +259,7 @@ def copies(model, tmp_path):
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_copies_of_a_frozen_net_train_what_it_trains(name, tmp_path):
+def test_copies_of_a_frozen_net_train_the_same_weights(name, tmp_path):
     model = NETS[name]()
     everything = len(model.trainable_weights)
     kh.freeze(model)

@@ -176,11 +176,8 @@ def test_altered_weights_are_refused_wherever_they_lie(tmp_path, monkeypatch):
     [
         (VARIANT, "mnits", "Did you mean 'mnist'"),
         (VARIANT, "mnist10_w32.tvdn", "of variant 'mnist10_w32', not of 'mnist10_w16'"),
-        ("highway111", "cifar10", "No weights of 'highway111' are published yet"),
         ("", "mnist10_w32", "'mnist10_w32' is a variant; its weights: mnist10_w32.tvdn"),
-        ("", "resnet50", "its weights: resnet50.imagenette, resnet50.a1, resnet50.a2, resnet50.a3"),
         ("", "plain_fc10", "'plain_fc10' is a variant; no weights of it are published"),
-        ("", "charlm_small_coupled", "is a variant; its weights: charlm_small_coupled.ptb"),
     ],
 )
 def test_unknown_weights_are_refused_with_suggestions(variant, name, match):
@@ -240,12 +237,8 @@ def change(path, key, values):
     ("values", "match"),
     [
         (lambda old: old.astype("int32"), "of dtype int32"),
-        (lambda old: old.astype("bool"), "of dtype bool"),
-        (lambda old: old.astype("S8"), "of dtype .*S8"),
-        (lambda old: old.astype("complex64"), "of dtype complex64"),
         (lambda old: old.astype("f8") + 1e300, "not finite"),
         (lambda old: old[0], "fit"),
-        (lambda old: old[None], "fit"),
     ],
 )
 def test_arrays_that_no_weights_have_are_refused(small, values, match):
@@ -266,7 +259,7 @@ def test_values_beyond_the_models_precision_and_negative_variances_are_refused(s
         kh.create_model("highway20", path)
 
 
-@pytest.mark.parametrize("change", ["swapped", "one number", "stamp"])
+@pytest.mark.parametrize("change", ["swapped", "one number"])
 def test_a_file_that_another_program_changed_is_refused(file, tmp_path, change):
     path = tmp_path / "a.weights.h5"
     path.write_bytes(file.read_bytes())
@@ -289,23 +282,17 @@ def test_a_file_without_a_seal_is_loaded_with_a_warning(small):
         kh.create_model("highway_fc10", small, depth=2)
 
 
-def test_accuracy_of_the_shipped_convolutional_net():
-    assert registry.result(NAME)["mean"] >= 0.9935
-    assert registry.result("mnist10_w32.tvdn")["mean"] >= 0.9945
-
-
 def test_unknown_removed_blocks_are_refused(small):
     with h5py.File(small, "a") as file:
         file.attrs["keras_highway"] = json.dumps({"variant": "highway_fc10", "classes": 10, "removed": ["nowhere"]})
     assert "'nowhere'" in refused(lambda: load_small(small), small)
 
 
-@pytest.mark.parametrize("levels", [1, 40])
-def test_further_groups_and_arrays_are_refused_in_bounded_time(small, levels):
+def test_further_groups_and_arrays_are_refused_in_bounded_time(small):
     with h5py.File(small, "a") as file:
         inner = file.create_group("b0")
         inner["x"] = inner["y"] = inner.create_dataset("z", data=np.zeros(3, "f4"))
-        for level in range(1, levels):  # each would double the walk
+        for level in range(1, 40):  # each would double the walk
             outer = file.create_group(f"b{level}")
             outer["x"] = outer["y"] = inner
             inner = outer
@@ -328,19 +315,18 @@ def test_compressed_zeros_are_refused_before_they_are_read(small, shape, monkeyp
     assert "times as large as the file" in refused(lambda: resolve(small, "highway_fc10"), small)
 
 
-@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
-def test_a_file_replaced_after_its_check_is_not_read(tmp_path, suffix):
-    path, model = tmp_path / f"a{suffix}", kh.create_model("highway_fc10", depth=2)
-    (weights_file.save(model, path, "highway_fc10", 10) if suffix == ".weights.h5" else model.save(path))
+def test_a_file_replaced_after_its_check_is_not_read(tmp_path):
+    path, model = tmp_path / "a.weights.h5", kh.create_model("highway_fc10", depth=2)
+    weights_file.save(model, path, "highway_fc10", 10)
     file = resolve(path)
     path.unlink()
     path.write_bytes(b"other")
-    loaded = kh.applications.model_of(file, **({"depth": 2} if suffix == ".weights.h5" else {}))
+    loaded = kh.applications.model_of(file, depth=2)
     for a, b in zip(model.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("suffix", [".weights.h5", ".safetensors", ".keras", ""])
+@pytest.mark.parametrize("suffix", [".weights.h5", ""])
 def test_a_pipe_is_not_waited_for(tmp_path, suffix):
     os.mkfifo(tmp_path / f"pipe{suffix}")
     assert "a pipe or a device" in refused(lambda: resolve(tmp_path / f"pipe{suffix}"), tmp_path)
@@ -348,14 +334,13 @@ def test_a_pipe_is_not_waited_for(tmp_path, suffix):
         read_regular(tmp_path / f"pipe{suffix}", 10)  # one that was put there after the look
 
 
-@pytest.mark.parametrize("suffix", [".weights.h5", ".safetensors"])
-def test_a_sparse_terabyte_is_not_read(small, suffix):
-    path = small.with_name(f"sparse{suffix}")
+def test_a_sparse_terabyte_is_not_read(small):
+    path = small.with_name("sparse.weights.h5")
     os.truncate(shutil.copyfile(small, path), 2**40)
     refused(lambda: resolve(path, "highway_fc10"), path)
 
 
-@pytest.mark.parametrize("suffix", [".weights.h5", ".safetensors", ".keras", ".pt", "", "/a"])
+@pytest.mark.parametrize("suffix", [".weights.h5", ""])
 def test_a_path_that_is_too_long_is_refused(suffix):
     with pytest.raises(WeightFileError, match=r"^aaaa.*too long") as error:
         resolve("a" * 5000 + suffix)
@@ -387,7 +372,7 @@ def saved_by_keras(path, **options) -> keras.Model:
 
 
 @pytest.mark.filterwarnings("ignore::keras_highway.UncheckedWeights")
-@pytest.mark.parametrize("options", [{"include_top": False}, {"include_top": False, "pooling": "avg"}])
+@pytest.mark.parametrize("options", [{"include_top": False}])
 def test_weights_without_a_head_fit_a_model_without_one(options, tmp_path):
     """As in keras.applications, whose files without the top are of models without it."""
     path = tmp_path / "body.weights.h5"

@@ -1,4 +1,4 @@
-"""The zoo: adding runs, cards, tables that cannot differ from their results."""
+"""The zoo: adding runs and later seeds, photographs, cards, tables that cannot differ from their results."""
 
 import dataclasses
 import json
@@ -8,22 +8,25 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 import keras_highway as kh
-from keras_highway._support.files import sha256_of
+from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway._support.terminal import Notice
-from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.tasks import format_recorded, of_this_file
+from keras_highway.data.photographs import data_test_set
 from keras_highway.training.data.synthetic import synthetic_corpus
 from keras_highway.training.loop import train
 from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.info import read_row
+from keras_highway.weights.publish import find_publishable, write_bundle
+from keras_highway.weights.trained import weights_class
 from tests.finished_runs import finished_run
 from zoo.release import add as adding
 from zoo.release import tables
-from zoo.release.add import add_search, check_stored, measure
-from zoo.release.cards import card, described
+from zoo.release.add import check_stored, measure
+from zoo.release.cards import card
 
 README = tables.ROOT / "README.md"
 
@@ -36,42 +39,6 @@ def test_tables_are_those_of_the_results():
         assert tables.render(text) == text, page
     assert named == set(tables.TABLES)
     assert {"README.md", "weights.md", "speed.md"} <= {page.name for page in tables.pages()}
-
-
-def test_a_file_is_compared_with_what_was_measured_of_it():
-    one = {
-        "metric": "test_accuracy",
-        "n": 1,
-        "mean": 0.5,
-        "std": None,
-        "values": [0.5],
-        "stored": {"test_accuracy": 0.4},
-    }
-    assert of_this_file(one) == {} and format_recorded(one) == ("50.00 % (n = 1)", 0.5)
-    three = {**one, "n": 3, "std": 0.01, "values": [0.6, 0.5, 0.4], "stored": {}}
-    assert of_this_file(three) == {"this_file": 0.6}  # of the first run
-    assert format_recorded({**three, **of_this_file(three)}) == ("50.00 ± 1.00 % (n = 3), this file 60.00 %", 0.6)
-    assert of_this_file({**three, "stored": {"test_accuracy": 0.59}}) == {"this_file": 0.59}
-    assert of_this_file({**three, "values": []}) == {}
-
-
-def test_adding_a_search(tmp_path):
-    with pytest.raises(ValueError, match="no finished search"):
-        add_search(tmp_path, tmp_path)
-    out = tmp_path / "out"
-    out.mkdir()
-    cells = {"plain_fc10": {"n": 2, "best_run": 1}, "highway_fc10": {"n": 2, "best_run": 0}}
-    curves = (
-        "cell,run,epoch,train_loss\nplain_fc10,0,1,inf\nplain_fc10,1,1,0.5\nplain_fc10,1,2,0.25\nhighway_fc10,0,1,0.1\n"
-    )
-    (out / "result.json").write_text(json.dumps({"search": "figure1", "cells": cells}))
-    (out / "curves.csv").write_text(curves)
-    folder = add_search(out, tmp_path)
-    assert (folder / "curves.csv").read_text() == curves and folder == tmp_path / "zoo" / "searches" / "figure1"
-    drawn = (tmp_path / "docs" / "figure1.png").read_bytes()
-    (tmp_path / "docs" / "figure1.png").unlink()
-    assert add_search(folder, tmp_path) == folder  # draws it again
-    assert (tmp_path / "docs" / "figure1.png").read_bytes() == drawn and (folder / "curves.csv").read_text() == curves
 
 
 def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
@@ -122,68 +89,6 @@ def test_a_new_weight_is_a_folder_and_nothing_else(tmp_path, monkeypatch):
         kh.load("mnist10_w16.new")
 
 
-@pytest.mark.more
-def test_entries_in_the_wheel_are_bounded_together(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(adding, "ZOO", tmp_path)
-    run = finished_run(tmp_path / "a", 1, 0.99)
-    size = sum(path.stat().st_size for path in adding.add([run]).iterdir())
-    (tmp_path / "other.b").mkdir()
-    (tmp_path / "other.b" / "weights.json").write_text('{"wheel": true}')
-    (tmp_path / "other.b" / "model.weights.h5").write_bytes(b"0" * 5000)
-    for bound, whole in ((size + 6000, True), (size + 4000, False)):
-        monkeypatch.setattr(adding, "_ALL_IN_WHEEL", bound)
-        assert json.loads((adding.add([run]) / "weights.json").read_text())["wheel"] is whole
-    (tmp_path / "other.b" / "weights.json").write_text('{"wheel": false}')
-    assert json.loads((adding.add([run]) / "weights.json").read_text())["wheel"] is True
-    (run / "result.json").unlink()
-    with pytest.raises(SystemExit) as ended:
-        adding.main([str(run)])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == f"error: {run} holds no finished run: there is no {run / 'result.json'}.\n"
-
-
-@pytest.mark.parametrize(
-    ("variant", "metric", "before", "kept", "lost"),
-    [
-        ("mnist10_w16", "test accuracy", 0.99, 0.9897, 0.9896),
-        ("charlm_small_coupled", "test perplexity", 80.0, 80.0099, 80.0101),
-    ],
-)
-def test_how_far_half_precision_may_move_a_metric(variant, metric, before, kept, lost, monkeypatch):
-    row = dataclasses.replace(registry.find("mnist10_w16.tvdn"), variant=variant)
-    monkeypatch.setattr("zoo.release.add.measure", lambda *_: kept)
-    assert check_stored(row, registry.FILE, None, before) == kept
-    for actual in (lost, float("nan")):
-        monkeypatch.setattr("zoo.release.add.measure", lambda *_, actual=actual: actual)
-        with pytest.raises(ValueError, match=f"in float16 its {metric} is"):
-            check_stored(row, registry.FILE, None, before)
-
-
-@pytest.mark.slow
-def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(adding, "ZOO", tmp_path)
-    measured, accuracies = [], {"float32": 0.9900, "float16": 0.9899}
-
-    def measured_before(row, folder, data_dir):
-        with h5py.File(folder / registry.FILE) as file:
-            dtypes = []
-            file.visititems(lambda _, item: dtypes.append(str(item.dtype)) if getattr(item, "shape", ()) else None)
-        measured.append((row.name, dtypes[0], data_dir))
-        return accuracies[dtypes[0]]
-
-    monkeypatch.setattr("zoo.release.add.measure", measured_before)
-    folder = adding.add([finished_run(tmp_path / "a", 1, 0.99)], float16=True, data_dir="data")
-    assert measured == [("mnist10_w16.tvdn", "float32", "data"), ("mnist10_w16.tvdn", "float16", "data")]
-    result = json.loads((folder / "result.json").read_text())
-    assert result["mean"] == 0.99 and result["stored"] == {"dtype": "float16", "test_accuracy": 0.9899}
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    accuracies["float32"] = 0.9910
-    with pytest.raises(ValueError, match=r"in float16 its test accuracy is 0\.98990, in float32 0\.99100"):
-        adding.add([finished_run(tmp_path / "b", 1, 0.991)], float16=True)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert not list(tmp_path.glob(".partial*"))
-
-
 def write_corpus(folder):
     """The synthetic corpus as files; returns the folder of its folder."""
     corpus = synthetic_corpus()
@@ -195,7 +100,7 @@ def write_corpus(folder):
 
 
 def test_what_is_stored_is_measured(tmp_path):
-    """Of a shipped net on images that it was not made for, by hand."""
+    """A shipped net on other images, measured by hand."""
     row = registry.find("mnist10_w16.tvdn")
     x = np.random.default_rng(0).integers(0, 256, (30, 28, 28, 1)).astype("uint8")
     probabilities = kh.load(row.name).predict(kh.preprocess_input(x, weights=row.name), verbose=0)
@@ -253,22 +158,200 @@ def test_adding_refuses_unfinished_and_mixed_runs(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="different numbers of epochs"):
         adding.add([a, c])
     with pytest.raises(ValueError, match=r"is after 18 epochs and log.csv has \d+: the run has resumed"):
-        adding.add([c])  # its weights are not those of the last line
+        adding.add([c])  # its weights are not of the last line
+
+
+@pytest.fixture
+def entry(tmp_path, monkeypatch):
+    """An entry of one run, its file as another version of h5py would have written it, with a gate report."""
+    zoo = tmp_path / "zoo"
+    zoo.mkdir()
+    monkeypatch.setattr(adding, "ZOO", zoo)
+    folder = adding.add([finished_run(tmp_path / "a", 1, 0.99)])
+    weights_file.save(kh.load(folder), folder / "model.weights.h5", "mnist10_w16", 10, overrides={})  # other bytes
+    row = json.loads((folder / "weights.json").read_text())
+    atomic_write_json(folder / "weights.json", {**row, "sha256": sha256_of(folder / "model.weights.h5")})
+    shutil.copy(registry.file_of(registry.WEIGHTS["mnist10_w16.tvdn"]).with_name("gates.json"), folder)
+    change(folder, stored={"dtype": "float16"}, hardware="a core; b core", commit="1")
+    return folder
+
+
+def change(folder, **values):
+    """Sets values of a result."""
+    result = json.loads((folder / "result.json").read_text())
+    atomic_write_json(folder / "result.json", {**result, **values})
+
+
+def contents(folder):
+    """The bytes of each file."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_later_seed_joins_an_entry(entry, tmp_path):
+    before, later = contents(entry), finished_run(tmp_path / "b", 2, 0.98)
+    (later / "log.csv").write_text((later / "log.csv").read_text() + "\n")
+    change(later, hardware="b core", commit="2")
+    assert adding.add([entry, later]) == entry
+    after = contents(entry)
+    assert after.keys() == before.keys() | {"log_seed2.csv"}
+    assert [name for name in before if after[name] != before[name]] == ["card.md", "result.json"]
+    assert after["log_seed2.csv"] == (later / "log.csv").read_bytes()
+    result = json.loads(after["result.json"])
+    assert (result["values"], result["mean"], result["stored"]) == ([0.99, 0.98], 0.985, {"dtype": "float16"})
+    assert (result["hardware"], result["commit"], result["commit_changes"]) == ("a core; b core", "1", ["1", "2"])
+    card = after["card.md"].decode("utf-8")
+    assert "98.50 \u00b1 0.71 % (n = 2)" in card and "Transform gates" in card
+    adding.add([entry, finished_run(tmp_path / "c", 3, 0.97)])  # a third, as the first two have no top-5
+    assert contents(entry).keys() == after.keys() | {"log_seed3.csv"}
+    assert json.loads((entry / "result.json").read_text())["values"] == [0.99, 0.98, 0.97]
+    assert contents(entry)["model.weights.h5"] == before["model.weights.h5"]
+
+
+def test_what_would_lose_numbers_of_an_entry_is_refused(entry, tmp_path):
+    later = finished_run(tmp_path / "b", 2, 0.98)
+    several = finished_run(tmp_path / "several", 4, 0.97)
+    change(several, n=2, seeds=[4, 5], values=[0.97, 0.97])
+    before = contents(entry)
+    for runs, float16, message in (
+        ([entry, later], True, "leave out --float16"),
+        ([entry, finished_run(tmp_path / "c", 1, 0.97)], False, r"different seeds\. Received: 1, 1"),
+        ([later, entry], False, "give it first"),
+        ([several], False, "of several runs"),
+        ([entry, several], False, "of several runs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            adding.add(runs, float16)
+        assert contents(entry) == before
+    weights_file.save(kh.load("mnist10_w16.tvdn"), entry / "model.weights.h5", "mnist10_w16", 10)
+    with pytest.raises(ValueError, match=r"is not the file whose sha256 its weights\.json names"):
+        adding.add([entry, later])
+    change(entry, n=2, seeds=[1, 3], values=[0.99, 0.98], top5=1.0)
+    with pytest.raises(ValueError, match="mean top-5 of 2 runs"):
+        adding.add([entry, later])
+
+
+def test_an_error_while_a_seed_joins_leaves_the_entry(entry, tmp_path, monkeypatch):
+    before = contents(entry)
+    monkeypatch.setattr(adding, "write_card", lambda *_: (_ for _ in ()).throw(OSError("full disk")))
+    with pytest.raises(OSError, match="full disk"):
+        adding.add([entry, finished_run(tmp_path / "b", 2, 0.98)])
+    assert contents(entry) == before and [path.name for path in entry.parent.iterdir()] == [entry.name]
+
+
+NAMES = {"n01440764": "tench", "n02102040": "English_springer"}
+SMALL = (("blocks", (2, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (64, 64, 3)))
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """A folder of data sets with an Imagenette of two classes."""
+    root, draw = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for split, count in (("train", 16), ("val", 10)):
+        for k, name in enumerate(NAMES):
+            folder = root / "imagenette" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = draw.integers(0, 120, (70 + i, 80, 3)).astype(np.uint8)
+                pixels[..., k] += 100
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return dataclasses.replace(
+        RECIPES["highway50_imagenette"],
+        weights="highway50.two_classes",  # no entry of the zoo
+        overrides=SMALL,
+        transform="imagenet_64",
+        batch_size=8,
+        epochs=2,
+        warmup_epochs=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(photographs, recipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(recipe, photographs / "imagenette", folder)
+    return folder
 
 
 @pytest.mark.slow
-def test_an_entry_names_the_recipe_of_its_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("float16", [False, True])
+def test_a_run_becomes_an_entry_that_gives_the_same_logits(run, photographs, recipe, float16, tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
-    short = dataclasses.replace(RECIPES["mnist10_w16"], name="mnist10_w16_short")
-    monkeypatch.setattr(adding, "RECIPES", {**RECIPES, short.name: short})
-    run = finished_run(tmp_path / "a", 1, 0.99)
-    (run / "recipe.json").write_text(json.dumps({**short.to_dict(), "seed": 1}))
-    folder = adding.add([run])
-    assert json.loads((folder / "weights.json").read_text())["recipe"] == "mnist10_w16_short"
-    assert "python -m keras_highway train mnist10_w16_short" in (folder / "card.md").read_text()
+    monkeypatch.setattr(adding, "RECIPES", {**RECIPES, recipe.name: recipe})
+    folder = adding.add([run], float16=float16, data_dir=photographs)
+    row = read_row(folder / registry.ROW)
+    assert row.classes == tuple(NAMES.values()) and row.images.size == (64, 64) and row.variant == "highway50"
+    assert (row.data, row.licence) == ("imagenette", "Apache-2.0") and "ImageNet" in row.data_licence
+    file = folder / registry.FILE
+    stored = weights_class(row.variant).open(row, file)
+    x = np.random.default_rng(1).random((2, 64, 64, 3), "float32")
+    expected = kh.load(run, classifier_activation=None).predict(x, verbose=0)
+    assert np.abs(expected).max() > 1e-3
+    close = {"rtol": 5e-3, "atol": 1e-3} if float16 else {"rtol": 1e-6, "atol": 1e-7}
+    np.testing.assert_allclose(stored.network.predict(x, verbose=0), expected, **close)
+    assert _dtypes(file) == {"float16" if float16 else "float32"}
+    assert kh.load(file).output_shape == (None, 2)  # the file itself states its form
+    result = json.loads((folder / "result.json").read_text())
+    measured = stored.measure(photographs)
+    assert measured.value == pytest.approx(result["mean"], abs=0.1)  # of 20, read by Pillow, not by TensorFlow
+    assert measured.where == "on the 20 test photographs of imagenette"
+    if float16:
+        assert result["stored"] == {"dtype": "float16", "test_accuracy": measured.value}
+    report = stored.gate_report(photographs)
+    assert report["samples"] == 20 and len(report["blocks"]) == 3
+    assert all(0 < block["t"]["mean"] < 1 for block in report["blocks"].values())
 
 
-def test_cards_say_how_pixels_become_input():
-    assert described(TRANSFORMS["mnist"]) == "pixels in [0, 255] of 28x28, greyscale, times 1/256"
-    assert described(TRANSFORMS["cifar10"]).endswith("minus (0.485, 0.456, 0.406), over (0.229, 0.224, 0.225)")
-    assert "each image minus its mean" in described(TRANSFORMS["cifar_contrast"])
+def _dtypes(file) -> set[str]:
+    """Dtypes of the arrays of more than one number in a weight file."""
+    found = set()
+    with h5py.File(file) as content:
+        content.visititems(
+            lambda _, item: found.add(str(item.dtype)) if isinstance(item, h5py.Dataset) and item.ndim else None
+        )
+    return found
+
+
+def test_folders_of_other_imagenet_classes_are_refused(tmp_path):
+    """As many dogs as the weights have classes, under WordNet's identifiers, are not these classes."""
+    for identifier in ("n02086240", "n02087394"):  # Shih-Tzu, Rhodesian_ridgeback
+        (tmp_path / "imagenette" / "val" / identifier).mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"the classes of the weights: it has .*Shih-Tzu for English_springer, tench"):
+        data_test_set("imagenette", tmp_path, 2, tuple(NAMES.values()))
+
+
+def test_wordnet_folders_are_the_classes_of_that_name_in_any_order(photographs):
+    backwards = data_test_set("imagenette", photographs, 2, tuple(NAMES.values())[::-1])
+    labels = {photograph.file.parent.name: photograph.label for photograph in backwards.photographs}
+    assert labels == {"n01440764": 1, "n02102040": 0}
+
+
+@pytest.mark.slow
+def test_a_run_at_another_size_than_the_variants_can_be_published(run, tmp_path):
+    write_bundle(find_publishable(run), "org/photographs", tmp_path)
+    check = np.load(tmp_path / "check.npz")
+    assert check["pixels"].shape == (2, 64, 64, 3)
+    net = kh.load(tmp_path, classifier_activation=None)
+    logits = net.predict(kh.preprocess_input(check["pixels"], weights=str(tmp_path)), verbose=0)
+    np.testing.assert_allclose(logits, check["logits"], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("variant", "metric", "before", "kept", "lost"),
+    [
+        ("mnist10_w16", "test accuracy", 0.99, 0.9897, 0.9896),
+        ("charlm_small_coupled", "test perplexity", 80.0, 80.0099, 80.0101),
+    ],
+)
+def test_how_far_half_precision_may_move_a_metric(variant, metric, before, kept, lost, monkeypatch):
+    row = dataclasses.replace(registry.find("mnist10_w16.tvdn"), variant=variant)
+    monkeypatch.setattr("zoo.release.add.measure", lambda *_: kept)
+    assert check_stored(row, registry.FILE, None, before) == kept
+    for actual in (lost, float("nan")):
+        monkeypatch.setattr("zoo.release.add.measure", lambda *_, actual=actual: actual)
+        with pytest.raises(ValueError, match=f"in float16 its {metric} is"):
+            check_stored(row, registry.FILE, None, before)

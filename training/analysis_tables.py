@@ -3,12 +3,12 @@
 They come from `docs/analysis/numbers.json`, which `training.figures` makes.
 """
 
-import json
 import statistics
 from pathlib import Path
 
 from keras_highway.analysis import Paired
 from keras_highway.tasks import plus_minus
+from training import head, read_json
 
 NUMBERS = Path(__file__).resolve().parents[1] / "docs" / "analysis" / "numbers.json"
 NET, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
@@ -18,10 +18,7 @@ CONV = {"cifar10_conv": "cifar10_19layer.fast", "cifar100_conv": "cifar100_19lay
 
 def figure4_table(path: Path = NUMBERS) -> str:
     """Return the cost of one lesioned block in highway, residual and plain nets [TVDN, Figure 4]."""
-    lines = [
-        "| net | images | error, % | blocks | cost at most 0.1 point | median cost, points | highest |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = head("| net | images | error, % | blocks | cost at most 0.1 point | median cost, points | highest |")
     baselines = _numbers(path)["baselines"]
     for name, row in baselines.items():
         for part in ("training", "test"):
@@ -45,10 +42,7 @@ def trim_table(path: Path = NUMBERS) -> str:
     trimmed, tuned, speed = (numbers[key] for key in ("trim", "tune", "latency"))
     ratios = {row["blocks_left"]: row["speed_up_quartiles"] for row in speed["depths"]}
     sizes = {row["blocks_left"]: row["parameters"] for row in speed["depths"]}
-    lines = [
-        "| blocks left | parameters | speed-up | trimmed: cost, points | fine-tuned, too: cost, points |",
-        "|---|---|---|---|---|",
-    ]
+    lines = head("| blocks left | parameters | speed-up | trimmed: cost, points | fine-tuned, too: cost, points |")
     whole = len(trimmed["seeds"][0]["order"])
     chosen = [whole - row["removed"]["blocks"] for row in trimmed["seeds"]]
     others = sorted(set(ratios) - {whole, *chosen}, reverse=True)
@@ -76,7 +70,7 @@ def trim_table(path: Path = NUMBERS) -> str:
 
 
 def _numbers(path) -> dict:
-    return json.loads(path.read_text("utf-8"))[NET]
+    return read_json(path)[NET]
 
 
 def _trimmed(row, k, n) -> tuple[float, float]:

@@ -4,28 +4,20 @@ python -m training.compare RUN RUN ... --out compare.png
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from keras_highway._support.files import read_log
 from keras_highway.analysis.plots import Curve, draw_training, training_axes, write
 from keras_highway.tasks import IMAGES
+from training import head, read_json
 
 LINES = {"train": ":", "test": "-"}
 METRICS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
 
 
 def read_run(folder: Path) -> tuple[str, list[dict[str, float]]]:
-    """Return a run's name and its log.
-
-    Args:
-        folder: Folder of a run, or of the zoo.
-
-    Raises:
-        FileNotFoundError: If it holds no log.
-        ValueError: If its log is empty or of another form.
-    """
+    """Return a run's name and its log."""
     log = folder / "log.csv"
     if not log.is_file():
         raise FileNotFoundError(f"{folder} holds no run: there is no {log}.")
@@ -33,22 +25,17 @@ def read_run(folder: Path) -> tuple[str, list[dict[str, float]]]:
     if not rows or not all({"epoch", *METRICS} <= set(row) for row in rows):
         raise ValueError(f"{log} is not the log of a run: it needs epoch, {', '.join(METRICS)} in each line.")
     recipe = folder / "recipe.json"
-    name = json.loads(recipe.read_text("utf-8")).get("name", folder.name) if recipe.is_file() else folder.name
+    name = read_json(recipe).get("name", folder.name) if recipe.is_file() else folder.name
     return name, rows
 
 
 def compare(folders: list[Path], path: Path) -> str:
-    """Draw the curves of runs and return a table of their last epochs.
-
-    Args:
-        folders: Folders of runs.
-        path: The picture, PNG or what matplotlib knows by its suffix.
-    """
+    """Draw the curves of runs and return a table of their last epochs."""
     runs = [read_run(folder) for folder in folders]
     names = _distinct([name for name, _ in runs], folders)
     _draw(names, [rows for _, rows in runs], path)
     columns = ("run", "epochs", "train loss", "train accuracy", "test loss", "test accuracy", "images/s")
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines = head(f"| {' | '.join(columns)} |")
     for name, (_, rows) in zip(names, runs, strict=True):
         last = rows[-1]
         cells = [name, f"{last['epoch']:.0f}"]

@@ -56,12 +56,7 @@ def trimming(data, net: str = NET) -> dict:
 
 
 def tuning(data, trimmed) -> dict:
-    """Train whole and trimmed nets on alike, with each seed; returns what the trimmed ones cost.
-
-    Args:
-        data: MNIST.
-        trimmed: What `trimming` returned.
-    """
+    """Train whole and trimmed nets on alike, with each seed; returns what the trimmed ones cost."""
     transform = registry.find(NET).images.apply
     train, test = ((np.asarray(transform(x)), y) for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)))
     rows = []
@@ -146,14 +141,7 @@ def _pair(depth, right) -> dict:
 
 
 def draw(trimmed, tuned, times, out) -> None:
-    """Draw everything against depth.
-
-    Args:
-        trimmed: What `trimming` returned.
-        tuned: What `tuning` returned.
-        times: What `latency` returned.
-        out: Folder of the figure.
-    """
+    """Draw everything against depth."""
     curves = {f"trimmed, seed {row['seed']}": _curve(row, trimmed["samples"]) for row in trimmed["seeds"]}
     accuracies: dict[int, list[float]] = {}
     for row in (row for seed in tuned["seeds"] for row in seed["depths"]):

@@ -1,6 +1,5 @@
 """Draw [TVDN, Figure 4] for highway, residual and plain nets: each block lesioned in turn."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from keras_highway import analysis
 from keras_highway.analysis.plots import SMALL, legend_above, write
 from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import registry
+from training import read_json
 
 RUNS = Path(__file__).parents[1] / "zoo" / "runs"
 HIGHWAY, CIFAR = "highway_fc50_tanh", "highway_fc50_cifar100"
@@ -22,15 +22,7 @@ LINEAR = 0.01  # %, below which Figure 4's scale is linear, down to 0: the highw
 
 
 def baselines(data: Callable, out: Path, runs: Path | None, known: dict | None = None) -> dict:
-    """Measure and draw the curves of the MNIST nets and of the CIFAR-100 net.
-
-    Args:
-        data: Function from a data set's name to its arrays.
-        out: Folder of the figures.
-        runs: Folder of the baselines' finished runs, `RUNS/RECIPE`; the zoo
-            does not have their weights. `None` draws `known`.
-        known: Numbers measured before.
-    """
+    """Measure and draw the curves of the MNIST nets and of the CIFAR-100 net."""
     if runs is not None:
         curves = {name: _measured(name, data, runs) for name in (HIGHWAY, *BASELINES, CIFAR)}
     elif known:
@@ -50,7 +42,7 @@ def _trained(name, runs):
     recipe = RECIPES[name]
     if recipe.weights in registry.WEIGHTS:
         return kh.load(recipe.weights)
-    here, known = (json.loads((folder / name / "result.json").read_text("utf-8")) for folder in (runs, RUNS))
+    here, known = (read_json(folder / name / "result.json") for folder in (runs, RUNS))
     if here != known:
         raise ValueError(f"{runs / name} is not the run of {RUNS / name}, which records where the numbers come from.")
     net = kh.create_model(recipe.variant, **dict(recipe.overrides))
@@ -105,7 +97,7 @@ def _provenance(name) -> dict:
     """Where the weights come from."""
     weights = RECIPES[name].weights
     shipped = weights in registry.WEIGHTS
-    result = registry.result(weights) if shipped else json.loads((RUNS / name / "result.json").read_text("utf-8"))
+    result = registry.result(weights) if shipped else read_json(RUNS / name / "result.json")
     seed = {"seed": result["seeds"][0]}  # of several runs, the first gives the weights
     return {**seed, **{key: result[key] for key in ("epochs", "commit", "backend", "hardware")}}
 

@@ -24,7 +24,7 @@ from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.training.run_folder import environment
 from keras_highway.weights import registry
-from training import depth, figure4, net_figures, photograph_figures
+from training import depth, figure4, net_figures, photograph_figures, read_json
 from training.analysis_tables import CONV, PHOTOGRAPHS
 from training.net_figures import draw_gates
 
@@ -38,9 +38,7 @@ EARLY = {DENSE: 15, CIFAR: 40}
 def main(argv=None) -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.figures",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m training.figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -90,12 +88,7 @@ def _known(numbers, weights) -> dict:
 
 
 def redraw(name, data, out) -> None:
-    """Draw one part again and leave the numbers unchanged.
-
-    Raises:
-        ValueError: If its numbers are not those that are written: then it is
-            to be measured anew.
-    """
+    """Draw one part again and leave the numbers unchanged."""
     if name in _NOT_DRAWN:
         return
     weights, part = PARTS[name]
@@ -129,7 +122,7 @@ def _here() -> dict:
 
 
 def _read(path) -> dict:
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return read_json(path) if path.exists() else {}
 
 
 def _test(data, name) -> tuple:
@@ -214,10 +207,7 @@ PARTS = {
     "latency": (DENSE, lambda data, out, runs, known: timed(data, out, known)),
     "images": (IMAGES, lambda data, out, runs, known: image_gates(_test(data, IMAGES), out)),
     "unit": (IMAGES, lambda data, out, runs, known: unit(_test(data, IMAGES), out)),
-    "imagenette": (
-        PHOTOGRAPHS,
-        lambda data, out, runs, known: photograph_figures.both_nets(data("imagenette"), out),
-    ),
+    "imagenette": (PHOTOGRAPHS, lambda data, out, runs, known: photograph_figures.both_nets(data("imagenette"), out)),
     **{name: (weights, _conv_net(name, weights)) for name, weights in CONV.items()},
 }
 

@@ -24,17 +24,7 @@ FIRST = 200  # of the test images, among which that unit is looked for
 
 
 def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[str, Any]:
-    """Draw and measures one net.
-
-    Args:
-        name: Name of the weights.
-        suffix: Ending of the figures' file names.
-        test: Test images and labels.
-        out: Folder of the figures.
-
-    Returns:
-        The numbers behind the papers' claims.
-    """
+    """Draw and measures one net."""
     model, transform = load(name), registry.find(name).images.apply
     fewer = test[0][:FEWER], test[1][:FEWER]
     return {
@@ -87,15 +77,6 @@ def strongest_unit(
 
     The unit is the channel whose nine strongest activations on the first images are farthest above its mean. Measured
     in standard deviations it would be a channel that opens only at a border.
-
-    Args:
-        model: The network.
-        name: Name of the weights.
-        transform: Transform of the images.
-        images: Test images in random order.
-        out: Folder of the figures.
-        suffix: Ending of the figures' file names. Defaults to `""`.
-        block: Name of the block. Defaults to `BLOCK`.
     """
     outputs = analysis.trace(model, transform(images[:FIRST]), [block])[block].y
     strongest = np.sort(outputs.max((1, 2)), 0)[-9:].mean(0)
@@ -129,28 +110,13 @@ def estimate(model, transform, images, path: Path, title: str, batch_size: int =
 def estimation_numbers(errors: Mapping[str, analysis.EstimationError]) -> dict[str, Any]:
     """Return the numbers of estimation errors by stage."""
     return {
-        stage: {
-            "samples": error.samples,
-            "scale": error.scale,
-            "mean": error.mean.tolist(),
-            "std": error.std.tolist(),
-        }
+        stage: {"samples": error.samples, "scale": error.scale, "mean": error.mean.tolist(), "std": error.std.tolist()}
         for stage, error in errors.items()
     }
 
 
 def draw_unit(model, name, transform, images, unit: tuple[str, int], out: Path, suffix: str = "") -> dict[str, Any]:
-    """Draw what excites one unit, over the blocks of its stage [UIE, Figure 4], and return where it is most active.
-
-    Args:
-        model: The network.
-        name: Name of the weights.
-        transform: Transform of the images.
-        images: Test images.
-        unit: A block's name and a channel.
-        out: Folder of the figures.
-        suffix: Ending of the figures' file names. Defaults to `""`.
-    """
+    """Draw what excites one unit, over the blocks of its stage [UIE, Figure 4], and return where it is most active."""
     block, channel = unit
     best = analysis.top_patches(model, images, block, channel, transform=transform)
     title = f"{name}, {block}, channel {channel}: strongest patches"
@@ -178,21 +144,7 @@ def draw_gates(
     early: int | None = None,
     of: str = "",
 ) -> tuple[dict[str, Any], GateActivity]:
-    """Draw biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3).
-
-    Args:
-        model: The network.
-        name: Name of the weights.
-        test: Test images and labels.
-        out: Folder of the figures.
-        suffix: Ending of the figures' file names.
-        classes: The two classes of Figure 3.
-        early: Number of early blocks. Defaults to half of the blocks.
-        of: Text that is added to the titles. Defaults to `""`.
-
-    Returns:
-        The numbers behind the paper's claims, and the gates' activity.
-    """
+    """Draw biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3)."""
     transform = registry.find(name).images.apply
     bias = analysis.gate_bias(model)
     activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
@@ -244,19 +196,7 @@ def gate_numbers(
     routing: Routing,
     early: int,
 ) -> dict[str, Any]:
-    """Return the numbers behind the claims of [TVDN, 4]. Each block counts the same, whatever its width.
-
-    Args:
-        spec: Spec of the variant.
-        bias: Result of `gate_bias(model)`.
-        activity: Result of `gate_activity(model, data, threshold=0.5)`.
-        traces: Result of `trace(model, x)`.
-        routing: Result of `gate_routing(model, data)`.
-        early: Number of early blocks.
-
-    Returns:
-        A dict of numbers, as `docs/analysis/numbers.json` has them.
-    """
+    """Return the numbers behind the claims of [TVDN, 4]. Each block counts the same, whatever its width."""
     start = initial_gate_bias(spec)
     biases = np.array([values.mean() for values in bias.values()])
     means = np.array([activity.mean[block].mean() for block in bias])

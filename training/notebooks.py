@@ -52,10 +52,6 @@ def run(path: Path) -> None:
 
     Left out are what changes with every run (times) and what a library writes
     at its start (stderr).
-
-    Raises:
-        nbclient.exceptions.CellExecutionError: If a cell fails; the file stays
-            as it was.
     """
     import nbclient  # pyright: ignore[reportMissingImports] (an extra)
     import nbformat  # pyright: ignore[reportMissingImports]
@@ -77,12 +73,7 @@ def run(path: Path) -> None:
 
 
 def badge(name: str, repository: str = REPOSITORY) -> str:
-    """Return the link that opens a notebook in Colab, in Markdown.
-
-    Args:
-        name: Of the notebook's file.
-        repository: `https://github.com/org/name`.
-    """
+    """Return the link that opens a notebook in Colab, in Markdown."""
     path = repository.removeprefix("https://github.com/")
     address = f"https://colab.research.google.com/github/{path}/blob/main/notebooks/{name}"
     return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
@@ -97,12 +88,7 @@ if "google.colab" in sys.modules:  # elsewhere the package is there already
 
 
 def link(path: Path, repository: str = REPOSITORY) -> None:
-    """Replace the badge and the install cell of a notebook. Outputs stay.
-
-    Args:
-        path: Of the notebook, whose first cell is a heading.
-        repository: `https://github.com/org/name`.
-    """
+    """Replace the badge and the install cell of a notebook. Outputs stay."""
     import nbformat  # pyright: ignore[reportMissingImports] (an extra)
 
     notebook = nbformat.read(path, as_version=4)

@@ -26,22 +26,7 @@ _BATCH = 50
 
 
 def read(folder: str | Path | None, transform: Transform) -> Dataset:
-    """Read the photographs of Imagenette.
-
-    Args:
-        folder: Of the data sets, which holds `imagenette/train/CLASS/*` and
-            `imagenette/val/CLASS/*`. `None`: KERAS_HIGHWAY_DATA.
-        transform: What brings them to the nets' size.
-
-    Returns:
-        A `Dataset` of 1,000 training photographs, drawn at random, and all
-        test photographs, both in an order drawn at random.
-
-    Raises:
-        FileNotFoundError: If they are not there.
-        ValueError: If their folders are not the classes of the weights.
-        ImageError: If a photograph cannot be read.
-    """
+    """Read the photographs of Imagenette."""
     root, classes = data_folder("imagenette", folder), registry.find(NETS["highway50"]).classes
     splits = (("train", ORDER_BY), ("val", None))
     train, test = (_pixels(root / split, transform, count, classes) for split, count in splits)
@@ -60,18 +45,7 @@ def _pixels(
 
 
 def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
-    """Draw and measures both nets.
-
-    Args:
-        data: What `read` returned.
-        out: Folder of the figures.
-
-    Returns:
-        What is kept of each net, in numbers.
-
-    Raises:
-        ValueError: If the two nets see photographs differently.
-    """
+    """Draw and measures both nets."""
     if len({registry.find(name).images for name in NETS.values()}) > 1:
         raise ValueError(f"Photographs go through one transform, and {' and '.join(NETS.values())} have two.")
     numbers, lesions, depths = {}, {}, {}

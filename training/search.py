@@ -15,7 +15,6 @@ each searches other cells; then the command without `--cells` reports.
 import argparse
 import csv
 import itertools
-import json
 import math
 import statistics
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from keras_highway.tasks import IMAGES
 from keras_highway.training.recipe import Recipe, changed
 from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.training.train import errors_in_a_line
+from training import head, read_json
 from training.study import has_diverged, train_or_diverge
 
 TOP, FEW = 10, 3  # of [TVDN, Figure 1, right], of 100 runs; of as many runs as TOP or fewer
@@ -48,24 +48,14 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """A random search.
+    """A random search."""
 
-    Attributes:
-        name: Name of the search.
-        cells: Names of the base recipes; each is searched alone.
-        draw: Function (generator, recipe) -> settings of a run, as for
-            `changed`.
-        rungs: Default extent.
-        source: Source of the published search.
-        classes: Number of classes of the data set. Defaults to `10`.
-    """
-
-    name: str
-    cells: tuple[str, ...]
-    draw: Callable
-    rungs: tuple[Rung, ...]
-    source: str
-    classes: int = 10
+    name: str  # name of the search
+    cells: tuple[str, ...]  # names of the base recipes; each is searched alone
+    draw: Callable  # function (generator, recipe) -> settings of a run, as for `changed`
+    rungs: tuple[Rung, ...]  # default extent
+    source: str  # source of the published search
+    classes: int = 10  # number of classes of the data set
 
 
 def losses(folder: Path) -> list[float]:
@@ -85,12 +75,7 @@ def loss_at(folder: Path, epochs: int) -> float:
 
 
 def parse_rungs(text: str) -> tuple[Rung, ...]:
-    """Return the rungs of `"10x4,3x12,1x40"`.
-
-    Raises:
-        ValueError: If it is not of that form, with fewer runs and more epochs
-            from rung to rung.
-    """
+    """Return the rungs of `"10x4,3x12,1x40"`."""
     try:
         rungs = tuple(Rung(*map(int, part.split("x"))) for part in text.split(","))
     except (ValueError, TypeError):
@@ -149,16 +134,7 @@ def recipe_of(search: Search, cell: str, i: int, epochs: int, small: bool = Fals
 
 
 def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, small: bool = False, cells=None) -> None:
-    """Start or resume a search. Each run has its folder, `OUT/CELL/I`.
-
-    Args:
-        search: The search.
-        rungs: Extent of the search.
-        data_dir: Folder of data sets.
-        out: Folder of the search.
-        small: Search tiny networks on synthetic data.
-        cells: Some cells of the search. Defaults to all.
-    """
+    """Start or resume a search. Each run has its folder, `OUT/CELL/I`."""
     for cell in search.cells if cells is None else cells:
         alive, before = list(range(rungs[0].runs)), 0
         for rung in rungs:
@@ -187,16 +163,7 @@ def _resume(recipe, data_dir, folder, epochs) -> None:
 
 
 def report(search: Search, rungs: tuple[Rung, ...], out: Path) -> str:
-    """Write result.json, curves.csv and the figure of a search into its folder.
-
-    Args:
-        search: The search.
-        rungs: Extent of the search.
-        out: Folder of the search.
-
-    Returns:
-        The table as text.
-    """
+    """Write result.json, curves.csv and the figure of a search into its folder."""
     cells = {cell: summary(out / cell, rungs, search.classes) for cell in search.cells}
     result = {
         "search": search.name,
@@ -214,25 +181,13 @@ def report(search: Search, rungs: tuple[Rung, ...], out: Path) -> str:
 
 def _environment(runs: list[Path]) -> dict:
     """Environment of the first run, with the hardware and commits of all runs."""
-    first, *others = (json.loads((run / "environment.json").read_text("utf-8")) for run in runs)
+    first, *others = (read_json(run / "environment.json") for run in runs)
     all_of = {key: "; ".join(dict.fromkeys(str(e[key]) for e in (first, *others))) for key in ("hardware", "commit")}
     return {**first, **all_of}
 
 
 def summary(folder: Path, rungs: tuple[Rung, ...], classes: int = 10) -> dict:
-    """Return the results of a cell.
-
-    Args:
-        folder: Folder of the cell.
-        rungs: Extent of the search.
-        classes: Number of classes of the data set. Defaults to `10`.
-
-    Returns:
-        The number of runs, of diverged runs and of runs that stayed at chance;
-        the best run with its losses and settings; the mean loss of the best
-        `TOP` runs (`FEW` of a small search) after the last rung that has as
-        many runs, or after the first.
-    """
+    """Return the results of a cell."""
     runs = range(rungs[0].runs)
     first = sorted(loss_at(folder / str(i), rungs[0].epochs) for i in runs)
     finite = [loss for loss in first if math.isfinite(loss)]
@@ -245,7 +200,7 @@ def summary(folder: Path, rungs: tuple[Rung, ...], classes: int = 10) -> dict:
     counts = {"n": len(runs), "diverged": len(runs) - len(finite), "at_chance": stuck}
     if not finite:
         return counts
-    recipe = json.loads((folder / str(best) / "recipe.json").read_text("utf-8"))
+    recipe = read_json(folder / str(best) / "recipe.json")
     row = read_log(folder / str(best) / "log.csv")[ends[best] - 1]
     return {
         **counts,
@@ -280,11 +235,10 @@ def _write_curves(search, out, cells) -> None:
 def table(result: dict) -> str:
     """Return a search's Markdown table."""
     top = max((row for row in result["cells"].values() if "top" in row), key=lambda row: row["top"], default=_NO_TOP)
-    lines = [
+    lines = head(
         f"| net | runs | diverged | at chance | best loss | epochs | test accuracy "
-        f"| mean of the top {top['top']} at epoch {top['top_epochs']} |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+        f"| mean of the top {top['top']} at epoch {top['top_epochs']} |"
+    )
     for cell, row in result["cells"].items():
         if "best_loss" not in row:
             lines.append(f"| `{cell}` | {row['n']} | {row['diverged']} | {row['at_chance']} | - | - | - | - |")
@@ -307,11 +261,6 @@ def draw(cells: dict, curves: Path, path: Path) -> None:
     """Draw [TVDN, Figure 1]: training loss of the best run of every cell by epoch, one panel per family of nets.
 
     A panel below shows the mean of the best runs by depth, if there are several depths.
-
-    Args:
-        cells: `cells` of result.json.
-        curves: Path of curves.csv.
-        path: Path of the picture.
     """
     families = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
     means = {family: _means_by_depth(cells, family) for family in families}
@@ -374,9 +323,7 @@ def _read_curves(path) -> dict[tuple[str, int], list[float]]:
 def main(argv=None) -> None:
     """Parse the command line, search, write table and figure."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.search",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m training.search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("search", help=", ".join(SEARCHES))
     parser.add_argument("--data", help="folder of mnist.npz, ... (default: KERAS_HIGHWAY_DATA)")

@@ -9,7 +9,6 @@ the state (exit code 75). Processes may share OUT if each trains other networks.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from keras_highway.training.recipe import Recipe, changed, with_settings
 from keras_highway.training.recipes import RECIPES, cifar, imagenet, tiny
 from keras_highway.training.run_folder import check_finished, has_whole_result
 from keras_highway.training.train import errors_in_a_line
+from training import read_json
 
 SEEDS = (1, 2, 3)
 RATE_EPOCHS = 5
@@ -35,44 +35,19 @@ class DivergedError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A comparison of networks.
+    """A comparison of networks."""
 
-    Attributes:
-        nets: Names of recipes, one per network.
-        base: The recipe that the others are compared with.
-        rates: Peak learning rates to choose from, the same for every network.
-        held_out: Number of training images that test the short runs.
-        folder: Name of the folder in `runs/`.
-        rate_images: `train_images` of the short runs. Defaults to the recipe's.
-        suffix: Appended to the recipe names of the whole runs, e.g. `"_5"`.
-            Defaults to `""`.
-        seeds: Seeds of the whole runs. Defaults to 1, 2 and 3.
-    """
-
-    nets: tuple[str, ...]
-    base: str
-    rates: tuple[float, ...]
-    held_out: int
-    folder: str
-    rate_images: int | None = None
-    suffix: str = ""
-    seeds: tuple[int, ...] = SEEDS
+    nets: tuple[str, ...]  # names of recipes, one per network
+    base: str  # the recipe that the others are compared with
+    rates: tuple[float, ...]  # peak learning rates to choose from, the same for every network
+    held_out: int  # number of training images that test the short runs
+    folder: str  # name of the folder in `runs/`
+    rate_images: int | None = None  # `train_images` of the short runs
+    suffix: str = ""  # appended to the recipe names of the whole runs, e.g. `"_5"`
+    seeds: tuple[int, ...] = SEEDS  # seeds of the whole runs
 
     def run(self, nets, seeds, data_dir, out: Path, small: bool = False, settings=()) -> None:
-        """Train the runs that are missing.
-
-        Args:
-            nets: Some of `nets`.
-            seeds: Seeds of the whole runs, may be empty.
-            data_dir: Folder of the data set.
-            out: Folder of the study.
-            small: Train tiny networks on made-up data.
-            settings: Settings for all recipes, see `with_settings`.
-
-        Raises:
-            DivergedError: If a network diverges at every rate. The others are
-                trained first.
-        """
+        """Train the runs that are missing."""
         lost = []
         for net in nets:
             try:
@@ -113,9 +88,6 @@ class Study:
         """Train the short runs that are missing and return the rate of the best held-out accuracy.
 
         A tie goes to the lower rate. A run that diverged counts as accuracy 0.
-
-        Raises:
-            DivergedError: If every short run diverged.
         """
         folders = self.rate_folders(net, out)
         for rate, folder in folders.items():
@@ -201,10 +173,7 @@ STUDIES = {
         rates=imagenet.A3_RATES,
     ),
     "imagenette_uie": replace(
-        _PAIR,
-        nets=tuple(f"{net}_64" for net in imagenet.UIE_NETS),
-        base="resnet50_uie_64",
-        rates=imagenet.UIE_RATES,
+        _PAIR, nets=tuple(f"{net}_64" for net in imagenet.UIE_NETS), base="resnet50_uie_64", rates=imagenet.UIE_RATES
     ),
     "tiny_imagenet": Study(
         nets=tuple(map(imagenet.tiny_imagenet_of, imagenet.PAIR)),
@@ -224,18 +193,7 @@ def has_diverged(folder: Path) -> bool:
 
 
 def train_or_diverge(recipe: Recipe, data_dir, folder: Path, until: int | None = None) -> None:
-    """Train a run, or note in its folder that it diverged.
-
-    Args:
-        recipe: The recipe.
-        data_dir: As for `train`.
-        folder: Folder of the run.
-        until: Do not go beyond this epoch now.
-
-    Raises:
-        Stopped: A `SystemExit`, if SIGTERM came, even if the run diverged
-            before it could stop.
-    """
+    """Train a run, or note in its folder that it diverged."""
     import keras
 
     from keras_highway.training.loop import train
@@ -266,7 +224,7 @@ def _train(recipe: Recipe, data_dir, folder: Path) -> None:
 
 
 def _accuracy(folder: Path) -> float:
-    return json.loads((folder / "result.json").read_text("utf-8"))["mean"] if has_whole_result(folder) else 0.0
+    return read_json(folder / "result.json")["mean"] if has_whole_result(folder) else 0.0
 
 
 def _last(folder: Path) -> dict[str, float] | None:

@@ -11,7 +11,6 @@ failed, its log reports why, the others were trained.
 """
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.training.run_folder import check_finished, has_whole_result
 from keras_highway.training.train import choose
 from keras_highway.weights.info import format_epochs
+from training import head, read_json
 
 GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 
@@ -34,9 +34,7 @@ GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 def main(argv=None) -> int:
     """Parse the command line, train, print the table; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.table1a",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m training.table1a", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", help="folder that holds ptb/ (default: KERAS_HIGHWAY_DATA)")
     parser.add_argument("--out", type=Path, default=Path("runs/table1a"), help="default: runs/table1a")
@@ -97,16 +95,12 @@ def train_all(names: list[str], args) -> int:
 
 
 def _perplexity(path) -> str:
-    result = json.loads(path.read_text("utf-8"))
+    result = read_json(path)
     return format_metric(result) + (f", after {format_epochs(result)} epochs" if "of_epochs" in result else "")
 
 
 def _is_finished(folder, recipe) -> bool:
-    """Whether a run has a result of all its epochs.
-
-    Raises:
-        ValueError: If it is of another recipe.
-    """
+    """Whether a run has a result of all its epochs."""
     if not has_whole_result(folder):
         return False
     if (folder / "recipe.json").exists():
@@ -139,7 +133,7 @@ def _start(name, args) -> subprocess.Popen:
 
 def table(names: list[str], out: Path) -> str:
     """Return a table of published and measured perplexities, with the epochs of unfinished runs."""
-    lines = ["| gating | test perplexity, published | measured | validation | epochs |", "|---|---|---|---|---|"]
+    lines = head("| gating | test perplexity, published | measured | validation | epochs |")
     for name in names:
         folder, rows = out / name, []
         if (folder / "log.csv").exists():

@@ -50,16 +50,15 @@ def tensorflow() -> Any:
     """
     import keras  # here: commands that only list do not wait for it; not below, where its errors are its own
 
-    try:
+    from keras_highway._support.schema import reworded
+
+    text = 'TensorFlow reads photographs, whatever backend trains: pip install "keras-highway[tensorflow]"'
+    with reworded(text, ImportError, ImportError):
         import tensorflow as tf
 
         if keras.backend.backend() != "tensorflow":
             with contextlib.suppress(RuntimeError):  # it has been used: too late to hide them
                 tf.config.set_visible_devices([], "GPU")
-    except ImportError as error:
-        raise ImportError(
-            'TensorFlow reads photographs, whatever backend trains: pip install "keras-highway[tensorflow]".'
-        ) from error
     return tf
 
 

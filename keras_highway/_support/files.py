@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_highway._support.schema import refuse, reworded
 from keras_highway._support.terminal import json_text
 
 MOST_BYTES = 16 * 2**20  # of a file that is read into memory, unless a caller allows more
@@ -97,10 +98,10 @@ def read_regular(path: str | os.PathLike, most: int) -> bytes:
     """Return the content of a regular file, without waiting for pipes and devices."""
     with open(path, "rb", opener=without_waiting) as file:
         status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is a pipe or a device, not a file")
-        if status.st_size > most:
-            raise ValueError(f"it has {status.st_size} bytes, more than {most}")
+        refuse(
+            (not stat.S_ISREG(status.st_mode), "it is a pipe or a device, not a file"),
+            (status.st_size > most, f"it has {status.st_size} bytes, more than {most}"),
+        )
         return file.read(status.st_size)
 
 
@@ -202,11 +203,9 @@ def read_log(path: Path) -> list[dict[str, float]]:
 
 def read_lines(path: Path) -> list[dict[str, str]]:
     """Return the lines of a log as text by column; each value is a number or empty."""
-    try:
+    with reworded(f"{path} is not a table that keras_highway wrote", (csv.Error, UnicodeDecodeError)):
         text = read_bounded(path, _LARGEST_LOG).decode("utf-8")
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a table that keras_highway wrote: {error}.") from error
     for number, row in enumerate(rows, 2):
         for key, value in row.items():  # values without a name have the name None
             if value and (key is None or not _is_number(value)):

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import keras
 
+from keras_highway._support.schema import check_choice
+
 Shape = Sequence[int | None]  # with the batch, which is None, as is any other size that is open
 Initializer = str | Mapping[str, Any] | Callable[..., Any]  # what `keras.initializers.get` takes
 Activation = str | Mapping[str, Any] | Callable[..., Any] | None  # what `keras.activations.get` takes
@@ -16,8 +18,7 @@ Activation = str | Mapping[str, Any] | Callable[..., Any] | None  # what `keras.
 def checked_data_format(value: str | None) -> str:
     """Return `"channels_last"` or `"channels_first"`; for `None`, Keras's setting."""
     data_format = keras.config.image_data_format() if value is None else value
-    if data_format not in ("channels_last", "channels_first"):
-        raise ValueError(f"`data_format` must be 'channels_last' or 'channels_first'. Received: data_format={value!r}")
+    check_choice("data_format", data_format, ("channels_last", "channels_first"))
     return data_format
 
 

@@ -110,8 +110,8 @@ def operands(x, h, t, c, dtype) -> tuple[Any, Any, Any, Any]:
     """Return `mix`'s arguments ready for arithmetic: checked, in one dtype."""
     _check_shapes(x, h, t, c)
     if dtype is None:
-        tensors = [v for v in (x, h, t, c) if not _is_number(v) and v is not None]
-        dtype = keras.backend.result_type(*(_dtype(v) for v in tensors), "float32")
+        known = [getattr(v, "dtype", "float32") for v in (x, h, t, c) if not _is_number(v) and v is not None]
+        dtype = keras.backend.result_type(*map(keras.backend.standardize_dtype, known), "float32")
     x, h = ops.cast(x, dtype), ops.cast(h, dtype)
     # NumPy's scalars are numbers to Python, but would promote the product to their own dtype.
     t, c = (float(gate) if _is_number(gate) else gate for gate in (t, c))
@@ -137,10 +137,6 @@ def plus(a, b, like):
 
 def _is_number(value) -> bool:
     return isinstance(value, (int, float))
-
-
-def _dtype(value) -> str:
-    return keras.backend.standardize_dtype(getattr(value, "dtype", "float32"))
 
 
 def _spread(gate, value, dtype):

@@ -1,9 +1,12 @@
-"""Check settings and fields of dataclasses."""
+"""Check arguments, settings and fields of dataclasses."""
 
 import argparse
 import ast
+import contextlib
 import dataclasses
+import math
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
@@ -12,6 +15,31 @@ import numpy as np
 from keras_highway._support.terminal import did_you_mean
 
 RowT = TypeVar("RowT")
+
+
+def refuse(*rules: tuple[Any, str], error: type[Exception] = ValueError) -> None:
+    """Raise an error with the message of the first broken rule; a rule is a pair (is broken, message)."""
+    for is_broken, message in rules:
+        if is_broken:
+            raise error(message)
+
+
+def check_choice(name: str, value: Any, known: Iterable[Any], hint: str = "") -> None:
+    """Raise a `ValueError` with suggestions if an argument is none of the known words."""
+    known = list(known)
+    if not isinstance(value, str | None) or value not in known:
+        hint = did_you_mean(value, map(str, known)) + hint
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, known))}.{hint} Received: {name}={value!r}")
+
+
+@contextlib.contextmanager
+def reworded(message: str, kinds: Any = ValueError, error: type[Exception] = ValueError) -> Iterator[None]:
+    """Turn errors of a class, or of a tuple of classes, into another with a message before their own."""
+    try:
+        yield
+    except kinds as cause:
+        reason = " ".join(str(cause).split())[:600].rstrip(".") or type(cause).__name__
+        raise error(f"{message}: {reason}.") from cause
 
 
 def coerced(row: RowT, what: str, **changes: Any) -> RowT:
@@ -51,6 +79,16 @@ def checked_size(number: Any, name: str) -> int:
     if not is_whole(number) or number < 1:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={number!r}")
     return int(number)  # 200 + np.uint8(100) is 44
+
+
+def checked_number(number: Any, name: str, expected: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return an argument that must be a number between two bounds."""
+    try:
+        value = float(number)
+    except (TypeError, ValueError):
+        value = math.nan
+    refuse((not low < value < high, f"`{name}` must be {expected}. Received: {name}={number!r}"))
+    return value
 
 
 _CONSTANTS = {"true": "True", "false": "False", "null": "None"}  # as JSON has them

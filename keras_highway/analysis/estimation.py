@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.schema import check_choice
 from keras_highway.analysis.trace import Moments, Tracer, batches, kept_state, samples_of, stages
 
 
@@ -96,8 +97,7 @@ def estimation_error(
     outputs = tracer.only("y")
     groups = stages(outputs.output)
     if stage is not None:
-        if stage not in groups:
-            raise ValueError(f"`stage` must be one of {', '.join(groups)}. Received: stage={stage!r}")
+        check_choice("stage", stage, groups)
         groups = {stage: groups[stage]}
     errors = {name: Moments() for names in groups.values() for name in names}
     targets = {group: Moments() for group in groups}

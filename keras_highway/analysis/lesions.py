@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.keras_models import scale_losses_as
+from keras_highway._support.schema import check_choice, refuse
 from keras_highway.analysis.gates import check_learned, gate_activity
 from keras_highway.analysis.rewire import Lesion, check_lesionable, removable, rewire
 from keras_highway.analysis.scores import Comparison, Scorer, compare, score
@@ -421,13 +422,13 @@ def trim(
             range, no block learns a gate (`order="gates"`), or the data are
             empty, unlabelled or do not fit.
     """
-    if not 0 <= budget <= 1:
-        raise ValueError(f"`budget` must be from 0 to 1: 0.001 is 0.1 point. Received: budget={budget!r}")
-    if confidence is not None and (choose_on is None or not 0 < confidence < 1):
-        raise ValueError(
-            "`confidence` must be between 0 and 1, together with `choose_on`. "
-            f"Received: confidence={confidence!r}, choose_on={choose_on!r}"
-        )
+    refuse(
+        (not 0 <= budget <= 1, f"`budget` must be from 0 to 1: 0.001 is 0.1 point. Received: budget={budget!r}"),
+        (
+            confidence is not None and (choose_on is None or not 0 < confidence < 1),
+            f"`confidence` must be between 0 and 1, together with `choose_on`. Received: confidence={confidence!r}",
+        ),
+    )
     model = without_updates(model)  # like the result, so that the curve counts its parameters
     removed = _order(model, data, order, options)
     curve, comparison = _measured(model, removed, data if choose_on is None else choose_on, options)
@@ -537,8 +538,7 @@ def latency_curve(
 
 def _order(model: keras.Model, data: Iterable[Any], order: str, options: Mapping[str, Any]) -> list[str]:
     """Return the names of all blocks that can go, in the order of removal."""
-    if order not in ORDERS:
-        raise ValueError(f"`order` must be one of {ORDERS}. Received: order={order!r}")
+    check_choice("order", order, ORDERS)
     known = blocks_of(model)
     names = removable(known)
     if order == "gates":

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_highway._support.schema import reworded
 from keras_highway._support.terminal import in_figure
 from keras_highway.analysis.estimation import EstimationError
 from keras_highway.analysis.gates import GateActivity, Routing
@@ -79,10 +80,8 @@ def plot_gates(
 
 def figure_class() -> Any:
     """Return matplotlib's `Figure`."""
-    try:
+    with reworded('Pictures need matplotlib: pip install "keras-highway[plots]"', ImportError, ImportError):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('Pictures need matplotlib: pip install "keras-highway[plots]"') from error
     return Figure
 
 

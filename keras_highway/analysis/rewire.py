@@ -90,17 +90,11 @@ def rewire(model: keras.Model, plan: Plan) -> keras.Model:
         return _call(replacements[layer.name], layer, *args, **kwargs)
 
     rewired = walk(model, visit, swap)
-    _note_twins(rewired)
-    return rewired
-
-
-def _note_twins(model: keras.Model) -> None:
-    """Note in each lesioned block whether the block itself is also in the model."""
-    layers = list(model._flatten_layers())  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
-    whole = {id(block) for block in blocks_in(model)}
-    for layer in layers:
+    whole = {id(block) for block in blocks_in(rewired)}
+    for layer in rewired._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
         if isinstance(layer, LesionedBlock):
             layer.stands_elsewhere = id(layer.block) in whole
+    return rewired
 
 
 def check_lesionable(block: GatedBlock) -> None:

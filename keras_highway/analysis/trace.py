@@ -11,8 +11,7 @@ from keras import ops
 from tqdm import tqdm
 
 from keras_highway._support.keras_models import Shape, scale_losses_as, stage_of
-from keras_highway._support.schema import checked_size
-from keras_highway._support.terminal import did_you_mean
+from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.data.transforms import check_normalized, check_pixels, library_of
 from keras_highway.gating import get_gating
 from keras_highway.layers import GatedBlock, HighwayDenseStack, Preprocessing
@@ -83,11 +82,7 @@ def stages(names: Iterable[str]) -> dict[str, list[str]]:
 def check_names(names: Iterable[Any], known: Iterable[str]) -> None:
     """Raise a ValueError with suggestions if a name is unknown."""
     for name in names:
-        if name not in known:
-            raise ValueError(
-                f"`block` must be a block of the model: {', '.join(known)}.{did_you_mean(name, known)} "
-                f"Received: block={name!r}"
-            )
+        check_choice("block", name, known)
 
 
 def holds_blocks(layer: Any, names: Iterable[str] | None = None) -> bool:
@@ -109,10 +104,7 @@ def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], An
     """
     graph = _functional(model)
     walked = keras.models.clone_model(
-        graph,
-        input_tensors=graph.input,
-        clone_function=swap or (lambda layer: layer),
-        call_function=_in_order(visit),
+        graph, input_tensors=graph.input, clone_function=swap or (lambda layer: layer), call_function=_in_order(visit)
     )
     scale_losses_as(walked, model)
     return walked
@@ -636,6 +628,5 @@ def outputs(model: keras.Model, signal: str, blocks: Blocks | None = None) -> Ou
         ValueError: If the model is not functional or has no blocks, or a block
             or signal is unknown.
     """
-    if signal not in _SIGNALS:
-        raise ValueError(f"`signal` must be one of {_SIGNALS}. Received: signal={signal!r}")
+    check_choice("signal", signal, _SIGNALS)
     return Outputs(*Tracer(model, blocks).symbols(signal))

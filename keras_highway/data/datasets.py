@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_npz
-from keras_highway._support.terminal import did_you_mean
+from keras_highway._support.schema import check_choice
 from keras_highway.data.transforms import CLASSES
 
 _PATIENCE = 30.0  # seconds without a byte of a download
@@ -117,11 +117,8 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
         FileNotFoundError: If there are no such data; the message lists the
             places searched.
     """
-    if name not in DATASETS:
-        hint = did_you_mean(name, DATASETS)
-        if name in FOLDERS:
-            hint = f" {name} is a folder of photographs: pass it with --data DIR."
-        raise ValueError(f"Unknown data set.{hint} Known: {', '.join(DATASETS)}. Received: name={name!r}")
+    hint = f" {name} is a folder of photographs: pass it with --data DIR." if name in FOLDERS else ""
+    check_choice("name", name, DATASETS, hint)
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     if folder:
         return _from_npz(name, Path(folder) / f"{name}.npz")

@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_bounded
+from keras_highway._support.schema import reworded
 from keras_highway._support.terminal import Notice, some, visible
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from keras_highway.data.images import EncodedImage, ImageError, load_image
@@ -411,10 +412,9 @@ def check_features(name: str, builder: Any) -> Any:
 def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
     """Return the builder of a prepared set; errors name `option`, the user's argument."""
     tfds = _tfds(option)
-    try:
+    unknown = (tfds.core.registered.DatasetNotFoundError, ValueError, AssertionError)  # or no such version
+    with reworded(f"TensorFlow Datasets has no set {name!r}", unknown):
         builder = tfds.builder(name, data_dir=data_dir)
-    except (tfds.core.registered.DatasetNotFoundError, ValueError, AssertionError) as error:  # or no such version
-        raise ValueError(f"TensorFlow Datasets has no set {name!r}: {error}") from error
     if not builder.is_prepared():
         raise FileNotFoundError(
             f"TensorFlow Datasets has not prepared {name} in {builder.data_path}: run "
@@ -424,10 +424,8 @@ def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
 
 
 def _tfds(option: str) -> Any:
-    try:
+    with reworded(f'{option} needs TensorFlow Datasets: pip install "keras-highway[tfds]"', ImportError, ImportError):
         library = importlib.import_module("tensorflow_datasets")  # an extra
-    except ImportError as error:
-        raise ImportError(f'{option} needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
     tensorflow()
     return library
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.data.datasets import DATA_VARIABLE
 from keras_highway.data.vocabulary import Vocabulary, words_of
 
@@ -131,8 +131,7 @@ def load_split(split: str, folder: str | os.PathLike[str] | None = None) -> list
         ValueError: If there is no such split, or the file is empty or not
             UTF-8.
     """
-    if split not in SPLITS:
-        raise ValueError(f"`split` must be one of {', '.join(SPLITS)}. Received: split={split!r}")
+    check_choice("split", split, SPLITS)
     return _words(_path(corpus_folder(folder, (split,)), split))
 
 

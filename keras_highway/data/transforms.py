@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_highway._support.schema import is_whole
+from keras_highway._support.schema import check_choice, is_whole, refuse
 from keras_highway._support.terminal import Notice
 
 _IMAGE = (-3, -2, -1)
@@ -201,14 +201,6 @@ class Transform:
         return (away + away % 4 // 3) // 2
 
     def __post_init__(self):
-        self._check()
-        if self.mean_image and not self.contrast:
-            raise ValueError(
-                "A mean image is subtracted after contrast normalization: pass contrast=True. "
-                f"Received: mean_image={self.mean_image!r}, contrast={self.contrast!r}"
-            )
-
-    def _check(self) -> None:
         """Check all fields: later a wrong one would look like a fault of the image."""
         several = (1, self.channels)
         filters = " or ".join(map(repr, INTERPOLATIONS))
@@ -222,11 +214,11 @@ class Transform:
             "std": (_numbers(self.std, several, lambda x: x > 0), "positive numbers, (s,) or one per channel"),
             "mean_image": (self.mean_image in ("", *MEAN_IMAGES), f"one of {', '.join(MEAN_IMAGES)}, or ''"),
         }
-        for name, (is_right, expected) in fits.items():
-            if not is_right:
-                raise ValueError(
-                    f"`{name}` of a transform must be {expected}. Received: {name}={getattr(self, name)!r}"
-                )
+        text = "`{0}` of a transform must be {1}. Received: {0}={2!r}"
+        refuse(*((not ok, text.format(name, what, getattr(self, name))) for name, (ok, what) in fits.items()))
+        text = f"Received: mean_image={self.mean_image!r}, contrast={self.contrast!r}"
+        text = f"A mean image is subtracted after contrast normalization: pass contrast=True. {text}"
+        refuse((self.mean_image and not self.contrast, text))
 
     def apply(self, pixels: Any, data_format: str = "channels_last") -> Any:
         """Scales and normalizes; the argument is not changed.
@@ -261,18 +253,21 @@ class Transform:
         return x
 
     def _check_channels(self, shape: tuple[int | None, ...] | None, first: bool) -> None:
+        if shape is None:
+            return
         axis, needed = (-3, f"{self.channels}, height, width") if first else (-1, f"height, width, {self.channels}")
-        if shape is not None and (len(shape) < 3 or shape[axis] not in (None, self.channels)):
-            raise ValueError(
-                f"Expected images of {self.channels} channel(s), shape (..., {needed}). Received: shape {shape}"
-            )
-        if shape is not None and self.mean_image:
-            sides = shape[-2:] if first else shape[-3:-1]
-            if any(side not in (None, own) for side, own in zip(sides, self.size, strict=True)):
-                raise ValueError(
-                    f"Expected images of {self.size[0]}x{self.size[1]} pixels, of which a mean image is subtracted. "
-                    f"Received: shape {shape}"
-                )
+        sides = shape[-2:] if first else shape[-3:-1]
+        refuse(
+            (
+                len(shape) < 3 or shape[axis] not in (None, self.channels),
+                f"Expected images of {self.channels} channel(s), shape (..., {needed}). Received: shape {shape}",
+            ),
+            (
+                self.mean_image and any(side not in (None, own) for side, own in zip(sides, self.size, strict=False)),
+                f"Expected images of {self.size[0]}x{self.size[1]} pixels, of which a mean image is subtracted. "
+                f"Received: shape {shape}",
+            ),
+        )
 
     def _normalize_contrast(self, x: Any, pixels: Any, library: Library | None, first: bool) -> Any:
         """By each image's own statistics: in NumPy summed in float64, in other libraries in float32."""
@@ -326,8 +321,7 @@ def mean_image_of(images: np.ndarray) -> np.ndarray:
 @functools.cache
 def mean_image(data: str) -> np.ndarray:
     """Return the mean training image of a data set, `mean_image_of` stored in float16: float32, read-only."""
-    if data not in MEAN_IMAGES:
-        raise ValueError(f"`mean_image` must be one of {', '.join(MEAN_IMAGES)}. Received: mean_image={data!r}")
+    check_choice("mean_image", data, MEAN_IMAGES)
     with np.load(Path(__file__).parent / "mean_images.npz", allow_pickle=False) as file:
         image = file[data].astype(np.float32)
     image.setflags(write=False)

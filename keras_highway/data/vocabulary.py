@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from keras_highway._support.schema import refuse, reworded
 from keras_highway._support.terminal import is_text
 
 VOCABULARY = "vocabulary.json"  # next to the weights
@@ -77,12 +78,10 @@ class Vocabulary:
                 f"`word_length` must be from 3 to {LONGEST_SPELLING:,}: a start mark, an end mark and one character",
             ),
         )
-        for is_met, rule in rules:
-            if not is_met:
-                raise ValueError(
-                    f"{rule}. Received: words={shortened(self.words)}, characters={shortened(self.characters)}, "
-                    f"word_length={self.word_length}"
-                )
+        received = (
+            f"words={shortened(self.words)}, characters={shortened(self.characters)}, word_length={self.word_length}"
+        )
+        refuse(*((not is_met, f"{rule}. Received: {received}") for is_met, rule in rules))
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -192,10 +191,8 @@ class Vocabulary:
             ValueError: If the text is not such JSON, or declares a vocabulary
                 of an impossible size.
         """
-        try:
+        with reworded("This is not a vocabulary", (ValueError, RecursionError)):
             return msgspec.json.decode(text, type=cls)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"This is not a vocabulary: {error}") from error
 
     @cached_property
     def _word_numbers(self) -> dict[str, int]:
@@ -216,11 +213,12 @@ def words_of(text: str) -> list[list[str]]:
 
 def checked_words(words: Any, name: str = "words") -> list[str]:
     """Return words as a list of strings; one string is refused, since its letters would be read as words."""
-    if isinstance(words, str) or not isinstance(words, Iterable):
-        raise ValueError(f"`{name}` must be a list of words, e.g. a_text.split(). Received: {name}={shortened(words)}")
-    words = list(words)
-    if wrong := [word for word in words if not isinstance(word, str)]:
-        raise ValueError(f"`{name}` must be words, each a string. Received: {shortened(wrong[0])} among them")
+    no_list = isinstance(words, str) or not isinstance(words, Iterable)
+    text = f"`{name}` must be a list of words, e.g. a_text.split(). Received: {name}={shortened(words)}"
+    words = [] if no_list else list(words)
+    wrong = [word for word in words if not isinstance(word, str)]
+    other = f"`{name}` must be words, each a string. Received: {shortened((*wrong, '')[0])} among them"
+    refuse((no_list, text), (wrong, other))
     return words
 
 

@@ -11,9 +11,9 @@ import keras
 from keras import ops
 
 from keras_highway._support.keras_models import Shape
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import checked_size, refuse
 from keras_highway.equation import mix
-from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, check_skip, get_gating
+from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gates, get_gating
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
 GATES = ("same", "pointwise", "low_rank", "channel", "tied")
@@ -72,19 +72,22 @@ class GatedBlock(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.gating = get_gating(gating).name
         self.gate_bias = check_gate_bias(gate_bias)
-        if gate not in self.gates or (gate == "tied" and not get_gating(gating).learned_gates):
-            raise ValueError(
+        refuse(
+            (
+                gate not in self.gates or (gate == "tied" and not get_gating(gating).learned_gates),
                 f"`gate` of {type(self).__name__} must be one of {', '.join(map(repr, self.gates))}; 'tied' needs a "
-                f"gating that learns a gate. Received: gate={gate!r}, gating={gating!r}"
-            )
+                f"gating that learns a gate. Received: gate={gate!r}, gating={gating!r}",
+            ),
+            (
+                not isinstance(stochastic_depth, numbers.Real) or not 0.0 <= stochastic_depth < 1.0,
+                f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={stochastic_depth!r}",
+            ),
+        )
         self.gate = gate
-        check_gate_rank(self.gate, gate_rank)
+        check_gates(self.gating, gate, gate_rank, stochastic_depth)
         self.gate_rank = None if gate_rank is None else checked_size(gate_rank, "gate_rank")
         self._requested_skip_dtype = skip_dtype_of(skip_dtype)
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
-        if not isinstance(stochastic_depth, numbers.Real) or not 0.0 <= stochastic_depth < 1.0:
-            raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={stochastic_depth!r}")
-        check_skip(self.gating, stochastic_depth)
         self.stochastic_depth = float(stochastic_depth)
         self.remat = bool(remat)
         self.transform_gate = None
@@ -224,16 +227,18 @@ class GatedBlock(keras.layers.Layer):
         """Raise a ValueError for a second input that is missing or unused."""
         if self.gate == "tied":
             self._tied_logits(gate)
-        elif gate is not None:
-            raise ValueError(
+        refuse(
+            (
+                self.gate != "tied" and gate is not None,
                 f"{type(self).__name__} {self.name!r} takes logits as a second input only with gate='tied'. "
-                f"Received: gate={self.gate!r}"
-            )
-        if self.shared_transform != (kernels is not None):
-            raise ValueError(
+                f"Received: gate={self.gate!r}",
+            ),
+            (
+                self.shared_transform != (kernels is not None),
                 f"{type(self).__name__} {self.name!r} takes kernels as an input if and only if shared_transform=True: "
-                f"block(x, kernels=shared_kernels(x)). Received: shared_transform={self.shared_transform}"
-            )
+                f"block(x, kernels=shared_kernels(x)). Received: shared_transform={self.shared_transform}",
+            ),
+        )
 
     def _skip_input(self, x: Any, training: bool | None = None) -> Any:
         return ops.cast(x if self.projection is None else self.projection(x, **mode(training)), self.skip_dtype)

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_highway._support.fused_ops import LANES, in_lanes, narrow, on_gpu
 from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.layers.base import PATHS, GatedBlock, check_images, check_padding, freeze_sublayers, fresh, mode
 from keras_highway.layers.ungated import BatchNormalization, ChannelGate, Conv2D, GivenConv2D
 
@@ -116,7 +116,8 @@ class Branch(keras.layers.Layer):
         shape = tuple(input_shape)
         for i in range(self.depth):
             conv = getattr(self, f"conv{i + 1}")
-            conv.build(self._padded_shape(i, shape))
+            pads = [sum(pair) for pair in self._padding(i)] or [0] * 4
+            conv.build(tuple(None if size is None else size + pad for size, pad in zip(shape, pads, strict=True)))
             shape = self._shape_after(i, shape)
             if self.batch_norm:
                 getattr(self, f"bn{i + 1}").build(shape)
@@ -125,8 +126,8 @@ class Branch(keras.layers.Layer):
     def call(self, x: Any, training: bool | None = None, kernels: Sequence[Any] | None = None) -> Any:
         wide = training and self._is_quicker_wide(x)
         for i in range(self.depth):
-            if self._pads(i):
-                x = ops.pad(x, self._padding(self.kernel_sizes[i]))
+            if pads := self._padding(i):
+                x = ops.pad(x, pads)
             kernel = None if self.own_kernels else self._shared_kernel(i, kernels)
             x = self._wide(i, x, kernel) if wide else self._normalized(i, x, training, kernel)
             if i < self.depth - 1:
@@ -241,22 +242,13 @@ class Branch(keras.layers.Layer):
             **kwargs,
         )
 
-    def _pads(self, i: int):
-        return self.strides[i] > 1 and self.kernel_sizes[i] != 1
-
-    def _padded_shape(self, i: int, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Return the shape after padding, which the convolution sees."""
-        if not self._pads(i):
-            return shape
-        pads = [sum(p) for p in self._padding(self.kernel_sizes[i])]
-        return tuple(None if size is None else size + pad for size, pad in zip(shape, pads, strict=True))
-
-    def _padding(self, kernel_size: int) -> list[list[int]]:
-        around = [(kernel_size - 1) // 2, kernel_size // 2]
-        image = [around, around]
-        if self.data_format == "channels_first":
-            return [[0, 0], [0, 0], *image]
-        return [[0, 0], *image, [0, 0]]
+    def _padding(self, i: int) -> list[list[int]]:
+        """Return the pixels around the input of a convolution with a stride, `[]` for none."""
+        size: Any = self.kernel_sizes[i]
+        if self.strides[i] == 1 or size == 1:
+            return []
+        image = [[(size - 1) // 2, size // 2]] * 2
+        return [[0, 0], [0, 0], *image] if self.data_format == "channels_first" else [[0, 0], *image, [0, 0]]
 
     def _shape_after(self, i: int, input_shape: Shape) -> tuple[int | None, ...]:
         return _strided(input_shape, self.strides[i], self.filters[i], self.data_format)
@@ -307,12 +299,7 @@ class ZeroPadProjection(keras.layers.Layer):
         return _strided(input_shape, self.stride, self.filters, self.data_format)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "stride": self.stride,
-            "data_format": self.data_format,
-        }
+        return {**super().get_config(), "filters": self.filters, "stride": self.stride, "data_format": self.data_format}
 
 
 PROJECTIONS = ("A", "B")
@@ -394,8 +381,7 @@ class ConvBlock(GatedBlock):
         **kwargs: Any,
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
-        if projection not in PROJECTIONS:
-            raise ValueError(f"`projection` must be one of {PROJECTIONS}. Received: projection={projection!r}")
+        check_choice("projection", projection, PROJECTIONS)
         self.stride = checked_size(stride, "stride")
         self.post_activation = bool(post_activation)
         self.final_relu = bool(final_relu)
@@ -440,7 +426,13 @@ class ConvBlock(GatedBlock):
         )
         self.add_gates()
         if changes:
-            self.projection = self._make_projection()  # after the others, of draws and of weights
+            # After the others, of draws and of weights. Option A only moves x.
+            where = {"name": "projection", "dtype": self.skip_dtype}
+            self.projection = (
+                ZeroPadProjection(self.output_filters, self.stride, self.data_format, **where)
+                if self.projection_option == "A"
+                else self._branch("projection", (self.output_filters,), (1,), (self.stride,))
+            )
         self.build_paths(input_shape)
 
     def make_gate(self, bias: float, name: str) -> keras.layers.Layer:
@@ -476,17 +468,6 @@ class ConvBlock(GatedBlock):
             "data_format": self.data_format,
             "shared_transform": self.shared_transform,
         }
-
-    def _make_projection(self):
-        if self.projection_option == "A":
-            return ZeroPadProjection(
-                self.output_filters,
-                self.stride,
-                self.data_format,
-                name="projection",
-                dtype=self.skip_dtype,  # it only moves x
-            )
-        return self._branch("projection", (self.output_filters,), (1,), (self.stride,))
 
     def _branch(
         self, name: str, filters: tuple[int, ...], kernels: tuple[int, ...], strides: tuple[int, ...], **kwargs: Any

@@ -106,7 +106,7 @@ class HighwayConv2D(GatedBlock):
                 batch_norm=False,
                 activation=None,
                 final_bias=bias,
-                kernel_initializer=self._initializer(name),
+                kernel_initializer=fresh(self.kernel_initializer, PATHS.index(name)),
                 data_format=self.data_format,
                 name=name,
                 dtype=self.dtype_policy,
@@ -134,14 +134,11 @@ class HighwayConv2D(GatedBlock):
             kernel_size,
             padding="same",
             data_format=self.data_format,
-            kernel_initializer=self._initializer(name),
+            kernel_initializer=fresh(self.kernel_initializer, PATHS.index(name)),
             name=name,
             dtype=self.dtype_policy,
             **kwargs,
         )
-
-    def _initializer(self, name: str):
-        return fresh(self.kernel_initializer, PATHS.index(name))
 
 
 def _int_or_pair(kernel_size: int | tuple[int, int], name: str) -> int | tuple[int, ...]:

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.keras_models import Activation, Initializer, Shape
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
 from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, fresh, skip_dtype_of
@@ -90,9 +90,8 @@ class HighwayDense(GatedBlock):
         if self.gate == "channel":
             return ChannelGate(self._width, bias, name=name, dtype=self.dtype_policy)
         if self.gate == "low_rank":
-            return LowRankDense(
-                self._width, self.gate_rank, bias, self._initializer(name), name=name, dtype=self.dtype_policy
-            )
+            initializer = fresh(self.kernel_initializer, PATHS.index(name))
+            return LowRankDense(self._width, self.gate_rank, bias, initializer, name=name, dtype=self.dtype_policy)
         return self._dense(name, bias)
 
     def compute_output_shape(self, input_shape: Shape, gate_shape: Any = None) -> tuple[int | None, ...]:
@@ -112,15 +111,12 @@ class HighwayDense(GatedBlock):
         spread = fresh(self.bias_initializer, PATHS.index(name))
         return Dense(
             self._width,
-            kernel_initializer=self._initializer(name),
+            kernel_initializer=fresh(self.kernel_initializer, PATHS.index(name)),
             bias_initializer=lambda shape, dtype=None: spread(shape, dtype=dtype) + bias,
             name=name,
             dtype=self.dtype_policy,
             **kwargs,
         )
-
-    def _initializer(self, name: str):
-        return fresh(self.kernel_initializer, PATHS.index(name))
 
 
 # Layers per step of the scan. One per step spends its time in TensorFlow's loop; more make a larger graph to trace.
@@ -188,8 +184,7 @@ class HighwayDenseStack(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._requested_skip_dtype = skip_dtype_of(skip_dtype)
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
-        if gate not in self.gates:
-            raise ValueError(f"`gate` must be one of {', '.join(map(repr, self.gates))}. Received: gate={gate!r}")
+        check_choice("gate", gate, self.gates)
         self.gate = gate
 
     def build(self, input_shape: Shape) -> None:
@@ -206,9 +201,7 @@ class HighwayDenseStack(keras.layers.Layer):
                 initializer=functools.partial(self._initial_kernels, PATHS.index(name) * self.depth),
             )
             bias = self.add_weight(
-                name=f"{name}_bias",
-                shape=(*layers, self._width),
-                initializer=keras.initializers.Constant(biases[name]),
+                name=f"{name}_bias", shape=(*layers, self._width), initializer=keras.initializers.Constant(biases[name])
             )
             setattr(self, f"{name}_kernel", kernel)
             setattr(self, f"{name}_bias", bias)

@@ -37,12 +37,7 @@ _SAFE = 16  # channels from which on the gradient is right
 
 
 def convolve(
-    x: Any,
-    kernel: Any,
-    strides: Sequence[int],
-    padding: str,
-    data_format: str,
-    dilation_rate: Sequence[int] = (1, 1),
+    x: Any, kernel: Any, strides: Sequence[int], padding: str, data_format: str, dilation_rate: Sequence[int] = (1, 1)
 ) -> Any:
     """Convolve images as `keras.ops.conv` does, avoiding faulty and slow kernels of oneDNN."""
     x, strides = subsampled(x, kernel.shape, strides, data_format)
@@ -185,10 +180,7 @@ class ChannelGate(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         self.logit = self.add_weight(
-            name="logit",
-            shape=(self.channels,),
-            initializer=keras.initializers.Constant(self.bias),
-            autocast=False,
+            name="logit", shape=(self.channels,), initializer=keras.initializers.Constant(self.bias), autocast=False
         )
 
     def call(self, x: Any) -> Any:

@@ -5,9 +5,10 @@ import operator
 import keras
 
 from keras_highway._support.keras_models import scale_losses_as
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.data.transforms import Transform
 from keras_highway.layers import Preprocessing
+from keras_highway.layers.ungated import Dense
 from keras_highway.models import conv_net, conv_stack, dense_stack
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, check, override
 
@@ -29,8 +30,7 @@ def build(
 ) -> keras.Model:
     """Build the network of a spec with random weights; arguments and errors as in `create_model`."""
     check(spec)
-    if pooling not in POOLING:
-        raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
+    check_choice("pooling", pooling, POOLING)
     classes = checked_size(spec.classes if classes is None else classes, "classes")
     if input_shape is None and input_tensor is None and not include_top and takes_any_size(spec, include_top):
         input_shape = in_format((None, None, spec.input_shape[2]))  # as in keras.applications
@@ -48,7 +48,9 @@ def build(
     if include_top:
         x = _head_pool(spec, x, dtype)
         initializer = family.head_kernel_initializer(spec)
-        x = classifier(initializer, classes, classifier_activation, "float64" if double else "float32")(x)
+        wide = "float64" if double else "float32"  # logits and probabilities, whatever the policy
+        head = {"activation": classifier_activation, "kernel_initializer": initializer}
+        x = keras.layers.Dense(classes, name="head", dtype=wide, **head)(x)
     elif pooling is not None and len(x.shape) == 4:
         x = _POOLS[pooling](spec)(x)
     model_inputs = [inputs] if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
@@ -68,13 +70,6 @@ def takes_any_size(spec: NetSpec, include_top: bool = True) -> bool:
     return not isinstance(spec, DenseStackSpec) and not (include_top and getattr(spec, "head_pool", "") == "flatten")
 
 
-def classifier(kernel_initializer, classes, activation, dtype="float32") -> keras.layers.Layer:
-    """Return the last layer, `head`: logits or probabilities in float32, under float64 in float64."""
-    return keras.layers.Dense(
-        classes, activation=activation, kernel_initializer=kernel_initializer, name="head", dtype=dtype
-    )
-
-
 _POOLS = {
     "avg": lambda spec: keras.layers.GlobalAveragePooling2D(name="avg_pool", dtype=spec.skip_dtype),
     "max": lambda spec: keras.layers.GlobalMaxPooling2D(name="max_pool", dtype=spec.skip_dtype),
@@ -87,7 +82,8 @@ def _head_pool(spec, x, dtype):
         x = _POOLS[getattr(spec, "head_pool", "avg")](spec)(x)
     hidden_units = getattr(spec, "hidden_units", None)
     if hidden_units is not None:
-        x = conv_stack.hidden_layer(hidden_units, dtype)(x)
+        initializer = conv_stack.normal(None)
+        x = Dense(hidden_units, activation="relu", kernel_initializer=initializer, name="fc", dtype=dtype)(x)
     dropout = getattr(spec, "head_dropout", 0.0) * getattr(spec, "dropout_scale", 1.0)
     if dropout:
         x = keras.layers.Dropout(dropout, name="head_dropout", dtype=spec.skip_dtype)(x)

@@ -45,11 +45,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
         x = keras.layers.Dropout(spec.dropout, name=f"dropout{index}", dtype=dtype)(x)
     head = HierarchicalSoftmax if spec.hierarchical else Dense
     y = head(
-        spec.classes,
-        kernel_initializer=_uniform(spec),
-        bias_initializer=_uniform(spec),
-        name="head",
-        dtype=dtype,
+        spec.classes, kernel_initializer=_uniform(spec), bias_initializer=_uniform(spec), name="head", dtype=dtype
     )(x)
     # Half of a step's products are the head's; only what follows them must be float32.
     y = keras.layers.Activation(classifier_activation or "linear", name="predictions", dtype="float32")(y)
@@ -61,11 +57,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
 def word_vectors(spec: CharLMSpec, characters, dtype=None):
     """Map `(words, characters per word)` to `(words, sum(filters))`: embedding, convolutions, highway layers."""
     x = CharEmbedding(
-        spec.characters,
-        spec.char_units,
-        embeddings_initializer=_uniform(spec),
-        name="char_embedding",
-        dtype=dtype,
+        spec.characters, spec.char_units, embeddings_initializer=_uniform(spec), name="char_embedding", dtype=dtype
     )(characters)
     x = CharCNN(
         spec.kernels,

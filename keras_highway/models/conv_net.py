@@ -13,7 +13,11 @@ _OF_NET = ("gating", "gate_rank", "post_activation", "final_relu", "zero_init", 
 
 def body(spec: ConvNetSpec, x, dtype=None):
     """Apply stem, stages and neck."""
-    x = _stem(spec, x, dtype)
+    imagenet = spec.stem == "imagenet"
+    x = _branch(spec, spec.stem_width, 7 if imagenet else 3, 2 if imagenet else 1, "stem", dtype)(x)
+    if imagenet:
+        x = keras.layers.ZeroPadding2D(1, name="stem_pad", dtype=dtype)(x)  # after a ReLU, 0 is -inf to a max-pool
+        x = keras.layers.MaxPooling2D(3, strides=2, name="stem_pool", dtype=dtype)(x)
     rates = iter(stochastic_depth_rates(spec, sum(spec.blocks)))
     for stage in range(1, len(spec.blocks) + 1):
         x = _stage(spec, stage, rates, x, dtype)
@@ -64,14 +68,6 @@ def _stage(spec, stage, rates, x, dtype):
             inputs["kernels"] = kernels
         x = block(x, **inputs)
     return x
-
-
-def _stem(spec, x, dtype):
-    if spec.stem == "cifar":
-        return _branch(spec, spec.stem_width, 3, 1, "stem", dtype)(x)
-    x = _branch(spec, spec.stem_width, 7, 2, "stem", dtype)(x)
-    x = keras.layers.ZeroPadding2D(1, name="stem_pad", dtype=dtype)(x)  # after a ReLU, 0 is -inf to a max-pool
-    return keras.layers.MaxPooling2D(3, strides=2, name="stem_pool", dtype=dtype)(x)
 
 
 def _branch(spec, width, kernel, stride, name, dtype):

@@ -3,7 +3,7 @@
 import keras
 
 from keras_highway.layers import HighwayConv2D
-from keras_highway.layers.ungated import Conv2D, Dense
+from keras_highway.layers.ungated import Conv2D
 from keras_highway.specs import ConvStackSpec, initial_gate_bias, stochastic_depth_rates
 
 
@@ -17,14 +17,9 @@ def body(spec: ConvStackSpec, x, dtype=None):
     return x
 
 
-def hidden_layer(units: int, dtype=None) -> keras.layers.Layer:
-    """Return a fully connected layer between pool and classifier."""
-    return Dense(units, activation="relu", kernel_initializer=_initializer(None), name="fc", dtype=dtype)
-
-
 def head_kernel_initializer(spec: ConvStackSpec):
     """Return initializer of the classifier."""
-    return _initializer(spec.head_init_std)
+    return normal(spec.head_init_std)
 
 
 def _stage(spec, stage, number, rates, x, dtype):
@@ -43,7 +38,7 @@ def _stage(spec, stage, number, rates, x, dtype):
             gate_bias=initial_gate_bias(spec),
             gate=spec.gate,
             gate_rank=spec.gate_rank,
-            kernel_initializer=_initializer(None),
+            kernel_initializer=normal(None),
             skip_dtype=spec.skip_dtype,
             stochastic_depth=next(rates),
             remat=spec.remat,
@@ -59,13 +54,13 @@ def _stage(spec, stage, number, rates, x, dtype):
 
 
 def _plain(filters, kernel, padding, std, name, dtype):
-    initializer = _initializer(std)
+    initializer = normal(std)
     return Conv2D(
         filters, kernel, 1, padding, activation="relu", kernel_initializer=initializer, name=name, dtype=dtype
     )
 
 
-def _initializer(std):
+def normal(std):
     """Return a normal initializer: He's, the "xavier" of the authors' fork of Caffe, if `std` is None."""
     if std is None:
         return keras.initializers.VarianceScaling(2.0, "fan_in", "untruncated_normal")

@@ -16,7 +16,7 @@ from keras_highway._support.keras_models import (
     scale_losses_as,
     stage_of,
 )
-from keras_highway._support.schema import checked_size
+from keras_highway._support.schema import check_choice, checked_size, refuse, reworded
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.layers import GatedBlock
 from keras_highway.weights.info import info_of, note_info
@@ -65,10 +65,8 @@ def compiled_again(model: keras.Model) -> Generator[None]:
             return
         model.compile(**arguments)
         if model.optimizer is not None:
-            try:
+            with reworded("The optimizer does not fit the trainable weights: compile again"):  # a MultiOptimizer
                 model.optimizer.build(model.trainable_variables)
-            except ValueError as error:  # an optimizer for certain weights, e.g. a MultiOptimizer
-                raise ValueError(f"The optimizer does not fit the trainable weights: compile again. {error}") from error
 
 
 @contextlib.contextmanager
@@ -98,14 +96,10 @@ def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Return an optimizer of the same settings, whose class and schedule may be a user's own."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     parts = (optimizer, inner, getattr(inner, "_learning_rate", None))
-    try:
-        with keras.saving.custom_object_scope({type(part).__name__: type(part) for part in parts}):
-            copy = optimizer.from_config(optimizer.get_config())
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"An optimizer {type(optimizer).__name__} made of a function cannot be copied: change what is trainable, "
-            "then compile. The model is unchanged."
-        ) from error
+    text = f"An optimizer {type(optimizer).__name__} made of a function cannot be copied, so the model is unchanged. "
+    known = keras.saving.custom_object_scope({type(part).__name__: type(part) for part in parts})
+    with reworded(f"{text}Change what is trainable, then compile", (TypeError, ValueError)), known:
+        copy = optimizer.from_config(optimizer.get_config())
     target: Any = getattr(copy, "inner_optimizer", copy)
     for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):  # not in the configuration
         if hasattr(inner, name):
@@ -313,11 +307,21 @@ def features(
         return Features(keras.Model(model.inputs[0], outputs, name=f"{model.name}_features"), info)
     ends = _stage_ends(model)
     outputs = {stage: output_in(model, layer) for stage, layer in ends.items()}
-    if any(len(output.shape) != 4 for output in outputs.values()):
-        raise ValueError(f"Model {model.name!r} is not convolutional; its stages have no pyramid.")
-    chosen = _chosen(stages, ends)
-    if pool not in (None, *_POOLS):
-        raise ValueError(f"`pool` must be None, 'avg' or 'max'. Received: pool={pool!r}")
+    try:
+        chosen = tuple(ends) if stages is None else (stages,) if isinstance(stages, str) else tuple(stages)
+    except TypeError:
+        chosen = ()
+    refuse(
+        (
+            any(len(output.shape) != 4 for output in outputs.values()),
+            f"Model {model.name!r} is not convolutional; its stages have no pyramid.",
+        ),
+        (
+            not chosen or not set(chosen) <= set(ends),
+            f"`stages` must be one or more of {', '.join(ends)}. Received: stages={stages!r}",
+        ),
+    )
+    check_choice("pool", pool, (None, *_POOLS))
     name, maps = f"{model.name}_features", {stage: outputs[stage] for stage in chosen}
     pyramid = keras.Model(model.input, maps, name=name)
     info = _info(pyramid, {stage: ends[stage].name for stage in chosen})
@@ -384,10 +388,7 @@ def num_features(model: keras.Model) -> int:
 
 
 def reset_classifier(
-    model: keras.Model,
-    classes: int,
-    activation: str | Callable[..., Any] | None = "softmax",
-    pooling: str = "avg",
+    model: keras.Model, classes: int, activation: str | Callable[..., Any] | None = "softmax", pooling: str = "avg"
 ) -> keras.Model:
     """Put a fresh classifier on a model's body.
 
@@ -426,8 +427,7 @@ def reset_classifier(
     x = input_in(model, last) if last.name == "head" else model.outputs[0]
     dtype = "float64" if x.dtype == "float64" else "float32"
     if len(x.shape) == 4:
-        if pooling not in _POOLS:
-            raise ValueError(f"`pooling` must be 'avg' or 'max'. Received: pooling={pooling!r}")
+        check_choice("pooling", pooling, _POOLS)
         x = _POOLS[pooling](name=f"{pooling}_pool", dtype=dtype, data_format=model_data_format(model))(x)
     initializer = last.kernel_initializer.clone() if last.name == "head" else "glorot_uniform"
     if classes:
@@ -544,16 +544,6 @@ def _stage_ends(model: keras.Model) -> dict[str, keras.layers.Layer]:
     if not ends:
         raise ValueError(f"Model {model.name!r} has no gated blocks named 'stage1_block1', ...: no stages to return.")
     return ends
-
-
-def _chosen(stages: Any, ends: Mapping[str, Any]) -> tuple[str, ...]:
-    try:
-        chosen = tuple(ends) if stages is None else (stages,) if isinstance(stages, str) else tuple(stages)
-    except TypeError:
-        chosen = ()
-    if not chosen or not set(chosen) <= set(ends):
-        raise ValueError(f"`stages` must be one or more of {', '.join(ends)}. Received: stages={stages!r}")
-    return chosen
 
 
 def _info(pyramid: keras.Model, layers: Mapping[str, str]) -> tuple[FeatureInfo, ...]:

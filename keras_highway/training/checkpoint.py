@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from keras_highway._support.files import atomic_write, read_npz
+from keras_highway._support.schema import refuse, reworded
 
 _LARGEST = 2**40  # bytes; the file's length is the real limit: its arrays are not compressed
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
@@ -70,11 +71,9 @@ def position_of(path: Path) -> tuple[int, int]:
 
 def _read(path, names=None) -> tuple[_Header, dict[str, np.ndarray]]:
     """Return the header and the arrays of a checkpoint."""
-    try:
+    with reworded(f"{path} is not a checkpoint of a run", (ValueError, KeyError, RecursionError)):
         arrays = read_npz(path, names, _LARGEST, stored=True)
         header = msgspec.json.decode(str(arrays["header"]), type=_Header)
-    except (ValueError, KeyError, RecursionError) as error:
-        raise ValueError(f"{path} is not a checkpoint of a run: {error}") from error
     return header, arrays
 
 
@@ -82,13 +81,16 @@ def restore(path: Path, variables) -> Progress:
     """Set variables from a checkpoint; all of them or none."""
     header, arrays = _read(path)
     values = [arrays.get(f"v{i}") for i in range(len(header.variables))]
-    if any(value is None or value.dtype.kind not in "fiubV" for value in values):
-        raise ValueError(f"{path} is not a checkpoint of a run: an array is missing or not of numbers.")
     here = [(name, tuple(variable.shape)) for name, variable in variables.items()]
-    there = [(name, value.shape) for name, value in zip(header.variables, values, strict=True)]
-    if here != there:
-        ours, theirs = sorted(set(here) - set(there))[:3], sorted(set(there) - set(here))[:3]
-        raise ValueError(f"{path} is of another network or version of this program: {ours} here, {theirs} there.")
+    there = [(name, np.shape(value)) for name, value in zip(header.variables, values, strict=True)]
+    ours, theirs = sorted(set(here) - set(there))[:3], sorted(set(there) - set(here))[:3]
+    refuse(
+        (
+            any(value is None or value.dtype.kind not in "fiubV" for value in values),
+            f"{path} is not a checkpoint of a run: an array is missing or not of numbers.",
+        ),
+        (here != there, f"{path} is of another network or version of this program: {ours} here, {theirs} there."),
+    )
     for variable, value in zip(variables.values(), values, strict=True):
         variable.assign(value)
     return Progress(header.epoch, header.step, np.array(header.sums), header.seconds, header.waited)

@@ -73,11 +73,7 @@ class LanguageProgram(Program):
         keras.utils.set_random_seed(recipe.seed)
         words = source.vocabulary
         net = create_model(
-            recipe.variant,
-            **words.sizes,
-            classifier_activation=None,
-            dtype=recipe.precision,
-            **dict(recipe.overrides),
+            recipe.variant, **words.sizes, classifier_activation=None, dtype=recipe.precision, **dict(recipe.overrides)
         )
         lstms = [layer for layer in net.layers if isinstance(layer, CarriedLSTM)]
         for lstm in lstms:  # one bias here is the sum of two in Kim et al.'s program: it starts as two draws

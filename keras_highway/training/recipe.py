@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta
 
-from keras_highway._support.schema import coerced, parse_setting
+from keras_highway._support.schema import check_choice, coerced, parse_setting
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import TRANSFORMS
@@ -32,150 +32,94 @@ _Factor = Annotated[float, Meta(gt=0, le=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Settings that decide the result of a run on images.
+    """Settings that decide the result of a run on images."""
 
-    Attributes:
-        name: The recipe's name.
-        variant: The architecture.
-        overrides: Spec fields that differ from the variant's, as pairs.
-        weights: Name of the trained weights in the zoo.
-        data: The data set: `"mnist"`, `"cifar10"`, `"cifar100"`, one of
-            `"imagenet"`, `"imagenette"`, `"imagewoof"`,
-            `"tiny_imagenet"` (any folder of classes),
-            `"tfds:NAME"`, or `"synthetic_mnist"` and so on, made up for tests.
-        transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
-        train_images: Number of images to train on, `None` for all: of images in
-            memory the first ones, of files the same share of every class.
-        test_images: The same for the test set.
-        holdout_images: Number of training images to hold out and test on, to
-            choose settings. They are the same for every seed: the last ones of
-            MNIST, CIFAR and TensorFlow Datasets; of a folder the last ones of
-            a fixed shuffle, the same share of every class (`split_off`).
-            `train_images` then limits the rest, `test_images` the held-out
-            images. `None` to train on all and test on the test set.
-        train_size: Height and width of training images that are decoded on
-            the way (a folder, TensorFlow Datasets). `None` for the size of
-            test images, set by the transform. If the two differ, the network
-            is built for images of any size.
-        train_sizes: Pairs (share of the epochs, height and width): training
-            images have this size until that share of the epochs, e.g.
-            `((0.4, 16), (0.7, 24))`. Images in memory are resized by area
-            before they are normalized.
-        crop_padding: Training images are shifted by up to this many pixels per
-            side (a random crop of the padded image).
-        crop_scale: Smallest share of the area that a random resized crop
-            keeps, for images that are decoded on the way. Half of these are
-            always mirrored.
-        flip: Mirror half of the training images, for images in memory.
-        alternating_flip: With `flip`, an image is mirrored in every second
-            epoch [Jordan 2024, arXiv 2404.00498, 3.6] instead of at random.
-        epochs: Passes over the training set. Each leaves out a different
-            remainder of less than a batch.
-        batch_size: Global batch size.
-        micro_batches: A batch is computed in this many parts, its gradients
-            summed (gradient accumulation); batch normalization sees the parts.
-        optimizer: `"sgd"` (`CaffeSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`),
-            `"muon"` (`ConvMuon`).
-        learning_rate: Initial rate.
-        schedule: `"constant"`, `"step"` (divided by 10 at each of
-            `milestones`), `"exponential"` (multiplied by `decay` each epoch),
-            `"cosine"` (to `final_rate`), `"epoch_cosine"` (the same once an
-            epoch, as timm's `CosineLRScheduler`), `"one_cycle"` (to
-            `final_rate` along a straight line [Smith 2018]).
-        milestones: Shares of the run, for `"step"`.
-        decay: Factor, for `"exponential"`.
-        final_rate: The last rate of `"cosine"` and `"one_cycle"`.
-        warmup_epochs: Epochs at `warmup_rate` (`"step"`), or rising from it
-            to `learning_rate` (the cosines, `"one_cycle"`).
-        warmup_rate: See there; of `"step"` it must be above 0.
-        momentum: Momentum of SGD and Muon.
-        nesterov: Whether it is Nesterov's.
-        beta_2: AdamW: decay of the mean of squared gradients. Runs of few
-            steps may need less than the default, which forgets one in 1,000.
-        weight_decay: Decay of kernels (with Muon only of its own): for SGD
-            an L2 penalty `weight_decay / 2 * |w|^2`, for AdamW and Muon
-            decoupled, for LAMB inside the trust ratio.
-        decay_vectors: Weight decay on biases and normalization, too.
-        bias_multiplier: SGD: factor on the learning rate of all but kernels.
-        decay_multipliers: SGD: pairs (shell pattern of variable paths, factor
-            on their weight decay).
-        clip_norm: Largest norm of the gradient over all parameters, after
-            its sum over replicas, or `None`.
-        loss: `"crossentropy"`, or `"bce"` (one sigmoid per class).
-        label_smoothing: Share of the target spread over all classes.
-        target_threshold: `"bce"`: targets above it count as 1, or `None`.
-        ema: Decay of a moving average of weights and batch statistics, which is
-            tested and saved instead of them, or `None`.
-        precision: Dtype policy; the skip stream stays float32.
-        rand_augment: RandAugment's policy for images in files, e.g.
-            `"m7-mstd0.5-inc1"`, or `""`.
-        mixup: Alpha of Mixup, or 0.
-        cutmix: Alpha of CutMix, or 0; with both a batch has either.
-        repeated_augmentation: Copies of an image in an epoch, which then has
-            fewer different images.
-        dropout_from: Share of the epochs after which dropout is active; 0 is
-            always, 1 is never.
-        whiten_stem: The stem starts with filters that whiten the patches of
-            the training images [Jordan 2024, 3.1]; it is trained like any
-            other layer.
-        init: Weights to start from, as in `keras_highway.load`, or `""`. For
-            another number of classes the head is new.
-        freeze: Freeze everything up to and including this stage (`"stage3"`),
-            block or layer, see `keras_highway.freeze`; `"body"` is everything
-            but the head, `""` nothing.
-        seed: Seed of initialization, order, augmentation and dropout.
-        source: Publication of the recipe, and differences from it.
-    """
-
-    name: Name
-    variant: str
-    overrides: tuple[tuple[str, Any], ...] = ()
-    weights: Name
+    name: Name  # the recipe's name
+    variant: str  # the architecture
+    overrides: tuple[tuple[str, Any], ...] = ()  # spec fields that differ from the variant's, as pairs
+    weights: Name  # name of the trained weights in the zoo
+    # the data set: `"mnist"`, `"cifar10"`, `"cifar100"`, one of `"imagenet"`, `"imagenette"`, `"imagewoof"`,
+    # `"tiny_imagenet"` (any folder of classes), `"tfds:NAME"`, or `"synthetic_mnist"` and so on, made up for tests
     data: str
-    transform: str
+    transform: str  # row of `keras_highway.data.transforms.TRANSFORMS`
+    # number of images to train on, `None` for all: of images in memory the first ones, of files the same share of
+    # every class
     train_images: _Count | None = None
-    test_images: _Count | None = None
+    test_images: _Count | None = None  # the same for the test set
+    # number of training images to hold out and test on, to choose settings. They are the same for every seed: the
+    # last ones of MNIST, CIFAR and TensorFlow Datasets; of a folder the last ones of a fixed shuffle, the same share
+    # of every class (`split_off`). `train_images` then limits the rest, `test_images` the held-out images. `None` to
+    # train on all and test on the test set
     holdout_images: _Count | None = None
+    # height and width of training images that are decoded on the way (a folder, TensorFlow Datasets). `None` for the
+    # size of test images, set by the transform. If the two differ, the network is built for images of any size
     train_size: _Count | None = None
+    # pairs (share of the epochs, height and width): training images have this size until that share of the epochs,
+    # e.g. `((0.4, 16), (0.7, 24))`. Images in memory are resized by area before they are normalized
     train_sizes: tuple[tuple[_Share, _Count], ...] = ()
+    # training images are shifted by up to this many pixels per side (a random crop of the padded image)
     crop_padding: _Natural = 0
+    # smallest share of the area that a random resized crop keeps, for images that are decoded on the way. Half of
+    # these are always mirrored
     crop_scale: _Factor = 0.08
-    flip: bool = False
+    flip: bool = False  # mirror half of the training images, for images in memory
+    # with `flip`, an image is mirrored in every second epoch [Jordan 2024, arXiv 2404.00498, 3.6] instead of at
+    # random
     alternating_flip: bool = False
-    epochs: _Count
-    batch_size: _Count = 100
+    epochs: _Count  # passes over the training set. Each leaves out a different remainder of less than a batch
+    batch_size: _Count = 100  # global batch size
+    # A batch is computed in this many parts, its gradients summed (gradient accumulation); batch normalization sees
+    # the parts
     micro_batches: _Count = 1
+    # `"sgd"` (`CaffeSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`), `"muon"` (`ConvMuon`)
     optimizer: Literal["sgd", "adamw", "lamb", "muon"] = "sgd"
-    learning_rate: _Positive
+    learning_rate: _Positive  # initial rate
+    # `"constant"`, `"step"` (divided by 10 at each of `milestones`), `"exponential"` (multiplied by `decay` each
+    # epoch), `"cosine"` (to `final_rate`), `"epoch_cosine"` (the same once an epoch, as timm's `CosineLRScheduler`),
+    # `"one_cycle"` (to `final_rate` along a straight line [Smith 2018])
     schedule: Literal["constant", "step", "exponential", "cosine", "epoch_cosine", "one_cycle"] = "step"
-    milestones: tuple[_Share, ...] = (1 / 3, 2 / 3)
-    decay: _Factor = 1.0
-    final_rate: _NotNegative = 0.0
+    milestones: tuple[_Share, ...] = (1 / 3, 2 / 3)  # shares of the run, for `"step"`
+    decay: _Factor = 1.0  # factor, for `"exponential"`
+    final_rate: _NotNegative = 0.0  # the last rate of `"cosine"` and `"one_cycle"`
+    # epochs at `warmup_rate` (`"step"`), or rising from it to `learning_rate` (the cosines, `"one_cycle"`)
     warmup_epochs: _Natural = 0
-    warmup_rate: _NotNegative = 0.0
-    momentum: _Share = 0.9
-    nesterov: bool = True
+    warmup_rate: _NotNegative = 0.0  # see there; of `"step"` it must be above 0
+    momentum: _Share = 0.9  # momentum of SGD and Muon
+    nesterov: bool = True  # whether it is Nesterov's
+    # AdamW: decay of the mean of squared gradients. Runs of few steps may need less than the default, which forgets
+    # one in 1,000
     beta_2: _Share = 0.999
+    # decay of kernels (with Muon only of its own): for SGD an L2 penalty `weight_decay / 2 * |w|^2`, for AdamW and
+    # Muon decoupled, for LAMB inside the trust ratio
     weight_decay: _NotNegative = 0.0
-    decay_vectors: bool = False
-    bias_multiplier: _NotNegative = 1.0
+    decay_vectors: bool = False  # weight decay on biases and normalization, too
+    bias_multiplier: _NotNegative = 1.0  # SGD: factor on the learning rate of all but kernels
+    # SGD: pairs (shell pattern of variable paths, factor on their weight decay)
     decay_multipliers: tuple[tuple[str, _NotNegative], ...] = ()
+    # largest norm of the gradient over all parameters, after its sum over replicas, or `None`
     clip_norm: _Positive | None = None
-    loss: Literal["crossentropy", "bce"] = "crossentropy"
-    label_smoothing: _Share = 0.0
-    target_threshold: _Share | None = None
+    loss: Literal["crossentropy", "bce"] = "crossentropy"  # `"crossentropy"`, or `"bce"` (one sigmoid per class)
+    label_smoothing: _Share = 0.0  # share of the target spread over all classes
+    target_threshold: _Share | None = None  # `"bce"`: targets above it count as 1, or `None`
+    # decay of a moving average of weights and batch statistics, which is tested and saved instead of them, or `None`
     ema: _Share | None = None
-    precision: Precision = "float32"
-    rand_augment: str = ""
-    mixup: _NotNegative = 0.0
-    cutmix: _NotNegative = 0.0
-    repeated_augmentation: _Count = 1
+    precision: Precision = "float32"  # dtype policy; the skip stream stays float32
+    rand_augment: str = ""  # RandAugment's policy for images in files, e.g. `"m7-mstd0.5-inc1"`, or `""`
+    mixup: _NotNegative = 0.0  # alpha of Mixup, or 0
+    cutmix: _NotNegative = 0.0  # alpha of CutMix, or 0; with both a batch has either
+    repeated_augmentation: _Count = 1  # copies of an image in an epoch, which then has fewer different images
+    # share of the epochs after which dropout is active; 0 is always, 1 is never
     dropout_from: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    # the stem starts with filters that whiten the patches of the training images [Jordan 2024, 3.1]; it is trained
+    # like any other layer
     whiten_stem: bool = False
+    # weights to start from, as in `keras_highway.load`, or `""`. For another number of classes the head is new
     init: str = ""
+    # freeze everything up to and including this stage (`"stage3"`), block or layer, see `keras_highway.freeze`;
+    # `"body"` is everything but the head, `""` nothing
     freeze: str = ""
-    seed: _Natural = 0
-    source: str = ""
+    seed: _Natural = 0  # seed of initialization, order, augmentation and dropout
+    source: str = ""  # publication of the recipe, and differences from it
 
     task: ClassVar[Task] = IMAGES
 
@@ -203,12 +147,7 @@ class Recipe:
         return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
 
     def training_size(self, test_size: tuple[int, int], epoch: int | None = None) -> tuple[int, int]:
-        """Return height and width of training images.
-
-        Args:
-            test_size: Height and width of test images.
-            epoch: Epoch, counted from 0; `None` for the last.
-        """
+        """Return height and width of training images."""
         for share, size in () if epoch is None else self.train_sizes:
             if epoch < round(share * self.epochs):
                 return size, size
@@ -259,48 +198,27 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageRecipe:
-    """Settings that decide the result of a run of a language model.
+    """Settings that decide the result of a run of a language model."""
 
-    Attributes:
-        name: The recipe's name.
-        variant: The architecture; its spec has the number of parallel streams.
-        overrides: Spec fields that differ from the variant's, as pairs.
-        weights: Name of the trained weights in the zoo.
-        data: The corpus: `"ptb"`, any folder that `load_corpus` reads, or
-            `"synthetic_ptb"`, made up for tests.
-        train_tokens: Number of tokens to train on, the first ones; `None` for
-            all.
-        test_tokens: The same for the validation and the test split.
-        epochs: Passes over the training split.
-        steps: Tokens of a stream in a batch, over which gradients flow back.
-        learning_rate: Initial rate of SGD on the loss summed over `steps`.
-        decay: Factor of the rate after an epoch, from the third, in which the
-            validation perplexity fell by less than `plateau_delta`.
-        plateau_delta: See there; in units of perplexity. If negative, the
-            perplexity must rise by more.
-        clip_norm: Largest norm of the gradient over all parameters, or `None`.
-        precision: Dtype policy. Gates, state, loss and everything that is
-            reported stay float32.
-        seed: Seed of initialization and dropout.
-        source: Publication of the recipe, and differences from it.
-    """
-
-    name: Name
-    variant: str
-    overrides: tuple[tuple[str, Any], ...] = ()
-    weights: Name
+    name: Name  # the recipe's name
+    variant: str  # the architecture; its spec has the number of parallel streams
+    overrides: tuple[tuple[str, Any], ...] = ()  # spec fields that differ from the variant's, as pairs
+    weights: Name  # name of the trained weights in the zoo
+    # the corpus: `"ptb"`, any folder that `load_corpus` reads, or `"synthetic_ptb"`, made up for tests
     data: str = "ptb"
-    train_tokens: _Count | None = None
-    test_tokens: _Count | None = None
-    epochs: _Count = 25
-    steps: _Count = 35
-    learning_rate: _Positive = 1.0
+    train_tokens: _Count | None = None  # number of tokens to train on, the first ones; `None` for all
+    test_tokens: _Count | None = None  # the same for the validation and the test split
+    epochs: _Count = 25  # passes over the training split
+    steps: _Count = 35  # tokens of a stream in a batch, over which gradients flow back
+    learning_rate: _Positive = 1.0  # initial rate of SGD on the loss summed over `steps`
+    # factor of the rate after an epoch, from the third, in which the validation perplexity fell by less than
+    # `plateau_delta`
     decay: _Factor = 0.5
-    plateau_delta: _Number = 1.0
-    clip_norm: _Positive | None = 5.0
-    precision: Precision = "float32"
-    seed: _Natural = 0
-    source: str = ""
+    plateau_delta: _Number = 1.0  # see there; in units of perplexity. If negative, the perplexity must rise by more
+    clip_norm: _Positive | None = 5.0  # largest norm of the gradient over all parameters, or `None`
+    precision: Precision = "float32"  # dtype policy. Gates, state, loss and everything that is reported stay float32
+    seed: _Natural = 0  # seed of initialization and dropout
+    source: str = ""  # publication of the recipe, and differences from it
 
     task: ClassVar[Task] = LANGUAGE
 
@@ -425,9 +343,7 @@ _LANGUAGE_RULES: tuple[_Rule, ...] = (
 def _check(recipe: Any, variants: Mapping[str, Any], rules: tuple[_Rule, ...]) -> None:
     """Raise a ValueError for a wrong type, range or variant, or a contradiction."""
     coerced(recipe, "")
-    if recipe.variant not in variants:
-        hint = did_you_mean(recipe.variant, variants)
-        raise ValueError(f"`variant` must be one of {', '.join(variants)}.{hint} Received: variant={recipe.variant!r}")
+    check_choice("variant", recipe.variant, variants)
     override(variants[recipe.variant], **dict(recipe.overrides))  # its errors name the net's own fields
     for names, contradict, message in rules:
         if contradict(recipe):

@@ -30,6 +30,7 @@ from keras_highway._support.files import (
     sweep,
 )
 from keras_highway._support.fused_ops import processor_fields
+from keras_highway._support.schema import refuse, reworded
 from keras_highway.data.vocabulary import VOCABULARY
 from keras_highway.training.checkpoint import epochs_of
 from keras_highway.weights.info import FILE, ROW
@@ -60,10 +61,8 @@ class _Epochs(msgspec.Struct):
 
 def _read(path: Path, kind: Any = dict[str, Any]) -> Any:
     """Return the values of a JSON file of a type."""
-    try:
+    with reworded(f"{path} is damaged", (ValueError, RecursionError)):
         return msgspec.json.decode(read_bounded(path), type=kind)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
 
 
 def defaults_of(recipe) -> dict[str, Any]:
@@ -245,20 +244,20 @@ class RunFolder:
 
     def rows_until(self, epoch: int) -> list[dict]:
         """Return the log of the epochs before a restored state; drop later lines."""
-        rows = self.rows()
-        if self.checkpoint.exists():
-            if len(rows) < epoch:
-                raise ValueError(
-                    f"{self.log} has {len(rows)} epochs and {self.checkpoint} was saved after {epoch}: restore the "
-                    "log, or remove the folder."
-                )
-            return rows[:epoch]
-        if len(rows) > 1 or self.known_result():
-            raise ValueError(
+        rows, saved = self.rows(), self.checkpoint.exists()
+        refuse(
+            (
+                saved and len(rows) < epoch,
+                f"{self.log} has {len(rows)} epochs and {self.checkpoint} was saved after {epoch}: restore the log, "
+                "or remove the folder.",
+            ),
+            (
+                not saved and (len(rows) > 1 or self.known_result()),
                 f"{self.path} holds a run of {len(rows) or 'some'} epochs and no {self.checkpoint.name}. Restore that "
-                "to resume, or choose another --out to train again."
-            )
-        return []
+                "to resume, or choose another --out to train again.",
+            ),
+        )
+        return rows[:epoch] if saved else []
 
     def write_rows(self, rows: list[dict]) -> None:
         """Write the log, whole or not at all."""

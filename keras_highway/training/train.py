@@ -30,8 +30,8 @@ from typing import Any, NoReturn
 
 from keras_highway._support.backend import explained
 from keras_highway._support.files import may_pass
-from keras_highway._support.schema import positive
-from keras_highway._support.terminal import CLOSED_PIPE, did_you_mean, drop_output, is_closed, visible_lines
+from keras_highway._support.schema import check_choice, positive
+from keras_highway._support.terminal import CLOSED_PIPE, drop_output, is_closed, visible_lines
 from keras_highway.data.datasets import DATA_VARIABLE, FOLDERS, folder_of
 from keras_highway.tasks import LANGUAGE, format_metric, metric_name
 from keras_highway.training.data.synthetic import PREFIX
@@ -100,8 +100,7 @@ def main(argv=None) -> None:
 
 def choose(name: str, settings: list[str], small: bool) -> Recipe | LanguageRecipe:
     """Return a recipe by name, with settings."""
-    if name not in RECIPES:
-        raise ValueError(f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)} Known: {', '.join(RECIPES)}.")
+    check_choice("recipe", name, RECIPES)
     recipe = tiny(RECIPES[name]) if small else RECIPES[name]
     return with_settings(recipe, settings)
 

@@ -26,6 +26,7 @@ from keras.src.saving import saving_lib
 from msgspec import Meta
 
 from keras_highway._support.files import atomic_write, may_pass, read_regular
+from keras_highway._support.schema import refuse
 from keras_highway.weights.info import Activation, Overrides, Removed, Sha256, Text, WeightFileError, decode
 
 SUFFIX = ".weights.h5"
@@ -142,14 +143,11 @@ def read_content(content: bytes, path: str | os.PathLike, sha256: str = "") -> C
     with one_error(path):
         sealed, sha256 = (True, sha256) if sha256 else _check_seal(content)
         with h5py.File(io.BytesIO(content), "r") as opened:
-            text = opened.attrs.get(_STAMP, "{}")
-            if not isinstance(text, str | bytes):
-                raise WeightFileError(f"its stamp is of type {type(text).__name__}, not text")
-            stamp = dict(decode(text, _Stamp, "its stamp"))
+            stamp = dict(decode(opened.attrs.get(_STAMP, "{}"), _Stamp, "its stamp"))
             was_sealed = stamp.pop("sealed", False) | ("digest" in stamp)
             stamp.pop("digest", None)
-            if was_sealed and not sealed:
-                raise WeightFileError("another program has changed it since it was saved, and cut its seal off")
+            cut = was_sealed and not sealed
+            refuse((cut, "another program has changed it since it was saved, and cut its seal off"))
             arrays = _arrays(opened, _MOST_TIMES * len(content))
     return Contents(stamp, arrays, sealed, sha256)
 
@@ -160,13 +158,12 @@ def _check_seal(content: bytes) -> tuple[bool, str]:
     known = version in _ADDRESSES and content[_ADDRESSES[version][0]] == 8
     end = struct.unpack_from("<Q", content, _ADDRESSES[version][1])[0] if known else 0
     digest, seal = hashlib.sha256(memoryview(content)[:end]), content[end:]
-    wrong = "" if known else "it does not begin as an HDF5 file"
-    if len(content) < end:
-        wrong = f"it is truncated: it has {len(content)} bytes of {end}"
-    elif known and seal and seal != _MARK + digest.hexdigest().encode() + b"\n":
-        wrong = "its bytes are not those that were sealed with their sha256"
-    if wrong:
-        raise WeightFileError(wrong)
+    right = not seal or seal == _MARK + digest.hexdigest().encode() + b"\n"
+    refuse(
+        (not known, "it does not begin as an HDF5 file"),
+        (len(content) < end, f"it is truncated: it has {len(content)} bytes of {end}"),
+        (not right, "its bytes are not those that were sealed with their sha256"),
+    )
     digest.update(seal)
     return bool(seal), digest.hexdigest()
 
@@ -180,13 +177,14 @@ def _arrays(opened: h5py.File, most: int) -> dict[str, np.ndarray]:
             datasets[path] = item
 
     opened.visititems(visit)
-    wrong = ""
-    if any(item.external or item.is_virtual or item.shape is None for item in datasets.values()):
-        wrong = "it has an array whose values are elsewhere"
-    elif sum(map(_memory, datasets.values())) > most:
-        wrong = f"its arrays are more than {_MOST_TIMES} times as large as the file"
-    if wrong:
-        raise WeightFileError(wrong)
+    elsewhere = any(item.external or item.is_virtual or item.shape is None for item in datasets.values())
+    refuse(
+        (elsewhere, "it has an array whose values are elsewhere"),
+        (
+            not elsewhere and sum(map(_memory, datasets.values())) > most,
+            f"its arrays are more than {_MOST_TIMES} times as large as the file",
+        ),
+    )
     arrays = {}
     for path, item in datasets.items():
         values = np.asarray(item[()])
@@ -199,7 +197,7 @@ def _arrays(opened: h5py.File, most: int) -> dict[str, np.ndarray]:
 
 def shapes_of(arrays: Mapping[str, np.ndarray]) -> Counter[tuple[int, ...]]:
     """Return how often each shape is among the weights of a file."""
-    return Counter(array.shape for path, array in arrays.items() if _is_weight(path))
+    return Counter(array.shape for path, array in arrays.items() if "seed_generator" not in path)
 
 
 def check_overrides(overrides: Mapping[str, Any], shapes: Counter, path: Path) -> None:
@@ -230,23 +228,16 @@ def _memory(item: h5py.Dataset) -> int:
     return item.dtype.itemsize * math.prod(-(-side // chunk) * chunk for side, chunk in sides)
 
 
-def _is_weight(path: str) -> bool:
-    return "seed_generator" not in path
-
-
 def _check_values(path: str, values: np.ndarray) -> None:
     """Refuse an array that no trained weight has."""
-    if not _is_weight(path):
+    if "seed_generator" in path:
         return
-    wrong = ""
-    if values.dtype.kind != "f" and values.dtype != ml_dtypes.bfloat16:
-        wrong = f"is of dtype {values.dtype}, and weights are floating-point numbers"
-    else:
-        with np.errstate(over="ignore"):  # of float64, values that float32 has not
-            if not np.isfinite(values.astype(np.float32, copy=False)).all():
-                wrong = "has values that are not finite"
-    if wrong:
-        raise WeightFileError(f"{path} {wrong}")
+    floating = values.dtype.kind == "f" or values.dtype == ml_dtypes.bfloat16
+    text = f"{path} is of dtype {values.dtype}, and weights are floating-point numbers"
+    refuse((not floating, text), error=WeightFileError)
+    with np.errstate(over="ignore"):  # of float64, values that float32 has not
+        finite = np.isfinite(values.astype(np.float32, copy=False)).all()
+    refuse((not finite, f"{path} has values that are not finite"), error=WeightFileError)
 
 
 class _Store(saving_lib.NpzIOStore):
@@ -274,11 +265,13 @@ def assign(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
         saving_lib._load_state(  # pyright: ignore[reportPrivateUsage] (`load_weights` without its file)
             model, store, None, "", visited_saveables=set(), failed_saveables=failed, error_msgs=messages
         )
-    if failed:
-        layer, error = next(iter(messages.values()))
-        raise WeightFileError(f"{getattr(layer, 'path', layer)}: {error}")
-    if left := [path for path in store.groups if path not in store.read]:
-        raise WeightFileError(f"it has arrays that the model lacks: {', '.join(sorted(left)[:4])}")
+    layer, cause = next(iter(messages.values()), ("", ""))
+    left = sorted(path for path in store.groups if path not in store.read)
+    refuse(
+        (failed, f"{getattr(layer, 'path', layer)}: {cause}"),
+        (left, f"it has arrays that the model lacks: {', '.join(left[:4])}"),
+        error=WeightFileError,
+    )
     check_finite(model.weights)
 
 

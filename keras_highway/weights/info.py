@@ -177,9 +177,7 @@ def decode(content: str | bytes, kind: type[KindT], where: str) -> KindT:
     """Return the values of a JSON text as a type; raise a `ValueError` that names the text where it is another."""
     try:
         return msgspec.json.decode(content, type=kind)
-    except RecursionError:
-        raise ValueError(f"{where} is nested too deeply to be read.") from None
-    except (msgspec.MsgspecError, ValueError) as error:  # not JSON, not UTF-8, another type or range
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # not JSON, not UTF-8, another type or range
         raise ValueError(f"{where} is malformed: {str(error)[:300]}.") from error
 
 

@@ -3,7 +3,6 @@
 Load only files that you trust: Keras's safe mode has gaps.
 """
 
-import contextlib
 import copy
 import io
 import operator
@@ -17,6 +16,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.files import read_regular
+from keras_highway._support.schema import refuse, reworded
 from keras_highway.data.transforms import Transform
 from keras_highway.models.transfer import without_updates
 from keras_highway.variants import VARIANTS
@@ -48,26 +48,24 @@ def describe(path: Path) -> Archive:
     """Read the configuration and the weights of a file; no model is built."""
     if not path.is_file():
         raise WeightFileError(f"No file {path}: model.save writes one.")
-    with _one_error(path):
+    with reworded(f"{path} cannot be loaded as a Keras model", Exception, WeightFileError):
         file = read_regular(path, files.LARGEST)
         with zipfile.ZipFile(io.BytesIO(file)) as members:
-            if sum(member.file_size for member in members.infolist()) > _DENSEST * len(file):
-                raise ValueError("it declares more content than it can hold")
+            dense = sum(member.file_size for member in members.infolist()) > _DENSEST * len(file)
+            refuse((dense, "it declares more content than it can hold"))
             configuration = decode(members.read(_CONFIG), dict[str, Any], _CONFIG)
             content = members.read(_WEIGHTS)
         configuration.pop("compile_config", None)
         objects = list(_objects(configuration))
         for entry in objects:
-            _check_class(path, entry)
+            _check_class(entry)
         arrays = files.read_content(content, _WEIGHTS).arrays
         name, layers = configuration["config"]["name"], configuration["config"]["layers"]
         shape, head = layers[0]["config"].get("batch_shape"), layers[-1]["config"]
         is_ours = name in VARIANTS or any(_is_registered_here(layer) for layer in layers)
-        if not is_ours or not shape or len(shape) != 4 or head["name"] != "head":
-            raise WeightFileError(
-                f"{path} is not an image classifier of keras_highway: keras.saving.load_model loads it. "
-                f"Received: model {name!r} with input shape {shape} and last layer {head['name']!r}"
-            )
+        text = "it is not an image classifier of keras_highway, and keras.saving.load_model loads it. "
+        text += f"Received: model {name!r} with input shape {shape} and last layer {head['name']!r}"
+        refuse((not is_ours or not shape or len(shape) != 4 or head["name"] != "head", text))
         formats = {layer["config"].get("data_format") for layer in layers} - {None}
         if "channels_first" in (formats or {keras.config.image_data_format()}):
             shape = [shape[0], *shape[2:], shape[1]]
@@ -83,7 +81,8 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
     """Load the model, not compiled, with low-rank updates merged into its kernels."""
     if others := changes.keys() - {"classifier_activation"}:
         raise ValueError(f"{archive.path} holds a whole model: leave out {', '.join(sorted(others))}.")
-    with _one_error(archive.path):
+    # Keras raises nearly anything for a malformed file.
+    with reworded(f"{archive.path} cannot be loaded as a Keras model", Exception, WeightFileError):
         configuration = copy.deepcopy(archive.configuration)  # Keras empties it
         model: Any = keras.saving.deserialize_keras_object(configuration, safe_mode=True)
         files.assign(model, archive.arrays)
@@ -94,18 +93,6 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
     return model
 
 
-@contextlib.contextmanager
-def _one_error(path: Path) -> Iterator[None]:
-    """Keras, zipfile and h5py raise nearly anything for a malformed file."""
-    try:
-        yield
-    except WeightFileError as error:
-        raise error if str(path) in str(error) else WeightFileError(f"{path} is damaged: {error}") from error
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-        raise WeightFileError(f"{path} cannot be loaded as a Keras model: {reason}.") from error
-
-
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
     """Yield every part of a configuration that names a class or a function."""
     if isinstance(value, Mapping) and "class_name" in value:
@@ -114,7 +101,7 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
         yield from _objects(item)
 
 
-def _check_class(path: Path, entry: Mapping[str, Any]) -> None:
+def _check_class(entry: Mapping[str, Any]) -> None:
     """Raise for a function, a Lambda layer, and a class of other packages."""
     module, name, registered = str(entry.get("module")), str(entry["class_name"]), entry.get("registered_name")
     if name in _TENSORS or _is_registered_here(entry):
@@ -127,9 +114,9 @@ def _check_class(path: Path, entry: Mapping[str, Any]) -> None:
             return
     except (AttributeError, TypeError):
         pass
-    raise WeightFileError(
-        f"{path} names {name!r} of {module!r}, and kh.load takes only classes of Keras and of keras_highway. "
-        "If you trust the file, use keras.saving.load_model."
+    raise ValueError(
+        f"it names {name!r} of {module!r}, and kh.load takes only classes of Keras and of keras_highway. "
+        "If you trust the file, use keras.saving.load_model"
     )
 
 

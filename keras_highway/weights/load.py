@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_highway._support.files import read_bounded
 from keras_highway._support.keras_models import input_in, output_in, without_values
+from keras_highway._support.schema import refuse, reworded
 from keras_highway._support.terminal import Notice, some
 from keras_highway.analysis.lesions import without
 from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabulary
@@ -73,25 +74,22 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
     row, stated = ALL_VARIANTS[variant], file.info.overrides
     if not stated:
         return form_of_words(variant, {}) if isinstance(row, CharLMSpec) else row
-    try:
-        if unknown := sorted(stated.keys() - ({field.name for field in dataclasses.fields(row)} - {"name"})):
-            raise ValueError(f"unknown field {unknown[0]!r}")
+    # Of sizes that make no network Keras raises nearly anything.
+    with reworded(f"{file.path} names overrides of {variant!r} that make no network", Exception, WeightFileError):
+        unknown = sorted(stated.keys() - ({field.name for field in dataclasses.fields(row)} - {"name"}))
+        refuse((unknown, f"unknown field {', '.join(map(repr, unknown))}"))
         if isinstance(row, CharLMSpec):
             return form_of_words(variant, stated)
         spec = override(row, **stated)
         needed = Counter(tuple(w.shape) for w in without_values(lambda: build(spec, classes=file.classes).weights))
-    except Exception as error:  # of sizes that make no network Keras raises nearly anything
-        raise WeightFileError(f"{file.path} names overrides of {variant!r} that make no network: {error}") from error
     wrong = _size(needed) > _MOST_TIMES * _size(file.shapes) if file.info.removed else needed != file.shapes
-    if wrong:
-        raise WeightFileError(f"{file.path} does not hold weights of {variant!r} with {dict(stated)}.")
+    text = f"{file.path} does not hold weights of {variant!r} with {dict(stated)}."
+    refuse((wrong, text), error=WeightFileError)
     return spec
 
 
-def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) -> dict[str, Any]:
+def own_form(variant: str, file: WeightsFile, passed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a spec that a weight file states of its own network."""
-    if file is None:
-        return {}
     form_of(file, variant)  # before anything of a size that a file states is built
     own = dict(file.info.overrides)
     sized = variant not in LM_VARIANTS or all(passed.get(name) is not None for name in SIZES)
@@ -140,21 +138,19 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec, names: tuple
 def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
     """Refuse images of another shape where a layer flattens them: behind it, each weight is of one pixel."""
     flattened = _flattened(model)
-    if flattened is None or _images(model) == in_format(row.input_shape):
+    prepared = next((layer for layer in model.layers if isinstance(layer, Preprocessing)), None)
+    images = model.inputs[0] if prepared is None else output_in(model, prepared)
+    if flattened is None or tuple(images.shape[1:]) == in_format(row.input_shape):
         return
     dense = isinstance(row, DenseStackSpec)  # which flattens the images themselves
     theirs = in_format(row.input_shape) if dense else _flattened(build(row, classes=file.classes, dtype="float32"))
-    if flattened != theirs:
-        raise ValueError(
-            f"Trained weights of {row.name!r} do not fit the requested model: its layer 'flatten' gets {flattened}, "
-            f"not {theirs}. Use the input shape of the weights, {in_format(row.input_shape)}, or pass weights=None."
-        )
+    advice = f"Use the input shape of the weights, {in_format(row.input_shape)}"
+    _refuse_misfit(flattened != theirs, row.name, f"its layer 'flatten' gets {flattened}, not {theirs}. {advice}")
 
 
-def _images(model: keras.Model) -> tuple[int | None, ...]:
-    """Return the shape of the images that the network itself gets, behind a layer that prepares them."""
-    prepared = next((layer for layer in model.layers if isinstance(layer, Preprocessing)), None)
-    return tuple((model.inputs[0] if prepared is None else output_in(model, prepared)).shape[1:])
+def _refuse_misfit(misfit: bool, variant: str, reason: str) -> None:
+    text = f"Trained weights of {variant!r} do not fit the requested model: {reason}, or pass weights=None."
+    refuse((misfit, text))
 
 
 def _flattened(model: keras.Model) -> tuple[int | None, ...] | None:
@@ -180,30 +176,28 @@ def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
 
 def without_removed(model: keras.Model, file: WeightsFile) -> keras.Model:
     """Return a model without the blocks that a file names as left out; the model itself where it names none."""
-    try:
-        return trimmed(model, file.info.removed)
-    except Exception as error:  # the names are the file's, and any text
-        raise WeightFileError(f"{file.path} names blocks that were left out of {model.name!r}: {error}") from error
+    if not file.info.removed:
+        return model
+    text = f"{file.path} names blocks that were left out of {model.name!r}"
+    with reworded(text, Exception, WeightFileError):  # the names are the file's, and any text
+        return without(model, file.info.removed)
 
 
 def load_exactly(model: keras.Model, file: WeightsFile) -> None:
     """Set a model's weights from a file of its very shapes; raise a `WeightFileError` if the file does not fit."""
     actual, expected = file.shapes, _shapes_of(model)
-    if actual != expected:
-        raise WeightFileError(
-            f"{file.path} does not hold weights of variant {file.info.variant!r} (model {model.name!r}): of the shapes "
-            f"the model needs, the file lacks {_first(expected - actual)}; it has in addition "
-            f"{_first(actual - expected)}."
-        )
+    text = (
+        f"{file.path} does not hold weights of variant {file.info.variant!r} (model {model.name!r}): of the shapes "
+        f"the model needs, the file lacks {_first(expected - actual)}; it has in addition {_first(actual - expected)}."
+    )
+    refuse((actual != expected, text), error=WeightFileError)
     _set(model, file)
 
 
 def _set(model: keras.Model, file: WeightsFile) -> None:
-    try:
+    # Of a file with other contents than it should have Keras raises nearly anything.
+    with reworded(f"{file.path} does not fit variant {file.info.variant!r}", Exception, WeightFileError):
         assign(model, file.arrays)
-    except Exception as error:  # of a file with other contents than it should have Keras raises nearly anything
-        reason = " ".join(str(error).split())[:300].rstrip(".")
-        raise WeightFileError(f"{file.path} does not fit variant {file.info.variant!r}: {reason}.") from error
     if not file.checked:
         warnings.warn(
             f"{file.path} has no hash, so its content was not checked, and it is taken for {file.info.variant!r}. "
@@ -220,12 +214,8 @@ def _check_function(file: WeightsFile, spec: NetSpec, row: NetSpec) -> None:
         for f in dataclasses.fields(row)
         if f.name not in _HARMLESS and getattr(spec, f.name) != getattr(row, f.name)
     ]
-    if changed:
-        raise ValueError(
-            f"Trained weights of {spec.name!r} do not fit the requested model: it overrides "
-            f"{', '.join(f'{name}={getattr(spec, name)!r}' for name in changed)}. Leave the overrides out, or pass "
-            "weights=None."
-        )
+    received = ", ".join(f"{name}={getattr(spec, name)!r}" for name in changed)
+    _refuse_misfit(bool(changed), spec.name, f"it overrides {received}. Leave the overrides out")
 
 
 def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
@@ -245,19 +235,14 @@ def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
         if not pairs and target is not None:  # the first layer with weights sees the channels
             values = [_for_channels(value, w.shape) for value, w in zip(values, target.weights, strict=True)]
         actual = [value.shape for value in values]
-        if actual != expected:
-            raise ValueError(
-                f"Trained weights of {file.info.variant!r} do not fit the requested model: layer "
-                f"{layer.name!r} has shapes {actual} in {file.path} and {expected} in the model. Use the input shape "
-                f"of the weights, {donor.input_shape[1:]}, or pass weights=None."
-            )
+        reason = f"layer {layer.name!r} has shapes {actual} in {file.path} and {expected} in the model. Use the input"
+        reason += f" shape of the weights, {donor.input_shape[1:]}"
+        _refuse_misfit(actual != expected, file.info.variant, reason)
         pairs += zip(target.weights, values, strict=True)
     for variable, value in pairs:
         variable.assign(value)
-    try:
+    with reworded(f"{file.path} does not fit the requested model", WeightFileError, WeightFileError):
         check_finite([variable for variable, _ in pairs])
-    except WeightFileError as error:
-        raise WeightFileError(f"{file.path} does not fit the requested model: {error}.") from error
 
 
 def _size(shapes: Counter[tuple[int, ...]]) -> int:
@@ -300,13 +285,11 @@ def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
     if spec == LM_VARIANTS[spec.name]:
         return
     layers = spec.highways + spec.lstms + len(spec.kernels)  # each has an array at least
-    try:
+    # Of sizes that make no network Keras raises nearly anything.
+    with reworded(f"{file.path} does not fit the requested {spec.name!r}", Exception, WeightFileError):
         few = layers <= sum(file.shapes.values())  # else do not even describe them
         shapes = [tuple(w.shape) for w in without_values(lambda: build_char_lm(spec).weights)] if few else []
-        if not few or _size(Counter(shapes)) > _size(file.shapes):
-            raise ValueError("the network is larger than the file")
-    except Exception as error:  # of sizes that make no network Keras raises nearly anything
-        raise WeightFileError(f"{file.path} does not fit the requested {spec.name!r}: {error}.") from error
+        refuse((not few or _size(Counter(shapes)) > _size(file.shapes), "the network is larger than the file"))
 
 
 def vocabulary_of(file: WeightsFile, variant: str, passed: Vocabulary | None = None) -> Vocabulary:
@@ -314,19 +297,17 @@ def vocabulary_of(file: WeightsFile, variant: str, passed: Vocabulary | None = N
     path = file.path.with_name(VOCABULARY)
     if passed is not None:
         vocabulary, path = passed.padded(max(form_of(file, variant).kernels)), "the vocabulary that was passed"
-    elif path.is_file():
-        try:
-            vocabulary = Vocabulary.from_json(read_bounded(path, _LARGEST))
-        except ValueError as error:
-            raise ValueError(f"{path} is malformed: {error}") from error
     else:
-        raise ValueError(f"There is no {path}: pass vocabulary=, the vocabulary of the corpus of the training.")
-    if file.info.vocabulary not in ("", vocabulary.fingerprint):
-        raise ValueError(
-            f"{path} does not match the weights {file.path}: they were trained with other words or characters. "
-            f"Received: {len(vocabulary.words)} words, fingerprint {vocabulary.fingerprint[:12]}; "
-            f"expected {file.info.vocabulary[:12]}"
-        )
+        text = f"There is no {path}: pass vocabulary=, the vocabulary of the corpus of the training."
+        refuse((not path.is_file(), text))
+        with reworded(f"{path} is malformed"):
+            vocabulary = Vocabulary.from_json(read_bounded(path, _LARGEST))
+    text = (
+        f"{path} does not match the weights {file.path}: they were trained with other words or characters. "
+        f"Received: {len(vocabulary.words)} words, fingerprint {vocabulary.fingerprint[:12]}; "
+        f"expected {file.info.vocabulary[:12]}"
+    )
+    refuse((file.info.vocabulary not in ("", vocabulary.fingerprint), text))
     return vocabulary
 
 

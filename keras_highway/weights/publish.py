@@ -128,11 +128,6 @@ def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
     return found
 
 
-def zoo_names() -> list[str]:
-    """Return the names of all weights of the table that have a folder here."""
-    return [name for name in registry.list_weights() if any((f / FILE).is_file() for f in registry.folders(name))]
-
-
 def check_epochs(folder: Path, result: Mapping[str, Any]) -> None:
     """Raise a `ValueError` for a run that was resumed after its result: its log has more epochs."""
     logged = len(read_log(folder / "log.csv"))
@@ -145,6 +140,8 @@ def check_epochs(folder: Path, result: Mapping[str, Any]) -> None:
 
 def write_bundle(publishable: Publishable, repository: str, folder: Path) -> TrainedWeights:
     """Write the files of a repository into a folder; the same weights give the same bytes."""
+    from safetensors.numpy import save_file
+
     row, loader = publishable.row, weights_class(publishable.row.variant)
     for path in published_files(publishable.folder, loader.task.files):
         shutil.copyfile(path, folder / path.name)
@@ -153,7 +150,7 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tra
     weights = loader.open(row, folder / FILE)
     write_check(weights, folder / CHECK)
     names, arrays = named_arrays(weights.network)
-    _write_safetensors(arrays, names, folder / SAFETENSORS)
+    save_file(arrays, folder / SAFETENSORS, metadata={"format": names})  # two entries would come in random order
     _write_json(folder / "config.json", keras.saving.serialize_keras_object(weights.blank()))
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     if (folder / "log.csv").is_file():
@@ -185,12 +182,6 @@ def named_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
         weights = [w for w in model.weights if "seed_generator" not in w.path]
         to_numpy = keras.ops.convert_to_numpy
         return "keras", {path: np.ascontiguousarray(to_numpy(w)) for path, w in by_path(weights).items()}
-
-
-def _write_safetensors(arrays: dict[str, np.ndarray], names: str, path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    save_file(arrays, path, metadata={"format": names})  # two entries would come in random order
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -253,7 +244,7 @@ def publish_all(
     on_pushed: Callable[[Pushed], object] = lambda pushed: None,
 ) -> list[Pushed]:
     """Publish every weight of the table that has a folder here, each as `organization/<its name>`."""
-    names = zoo_names()
+    names = [name for name in registry.list_weights() if any((f / FILE).is_file() for f in registry.folders(name))]
     if not names:
         raise ValueError(
             f"No weights have a folder here: set {registry.ZOO_VARIABLE}, or name the folder of a run instead of --all."

@@ -205,12 +205,11 @@ def find(weights: str, variant: str = "") -> WeightsInfo:
     for row in rows:
         if weights and weights in (row.name, _tag(row), row.data):
             return row
+    text = _missing(weights, variant, [row.name for row in rows])
     if weights in WEIGHTS:
-        raise ValueError(
-            f"Weights {weights!r} are of variant {WEIGHTS[weights].variant!r}, not of {variant!r}. "
-            f"Use keras_highway.load({weights!r})."
-        )
-    raise ValueError(_missing(weights, variant, [row.name for row in rows]))
+        text = f"Weights {weights!r} are of variant {WEIGHTS[weights].variant!r}, not of {variant!r}. "
+        text += f"Use keras_highway.load({weights!r})."
+    raise ValueError(text)
 
 
 def folders(name: str) -> list[Path]:

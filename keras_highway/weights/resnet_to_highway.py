@@ -24,6 +24,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.keras_models import scale_losses_as
+from keras_highway._support.schema import check_choice, checked_number, refuse
 from keras_highway.analysis.trace import blocks, is_functional, walk
 from keras_highway.gating import GATINGS, Gating, get_gating
 from keras_highway.layers import Branch, GatedBlock
@@ -45,11 +46,7 @@ _KEEP_FACTOR = (
 
 
 def highway_from_resnet(
-    model: keras.Model,
-    gating: str = "coupled",
-    epsilon: float = 0.1,
-    gate: str = "channel",
-    name: str | None = None,
+    model: keras.Model, gating: str = "coupled", epsilon: float = 0.1, gate: str = "channel", name: str | None = None
 ) -> keras.Model:
     """Turn a ResNet into a highway network that computes the same function.
 
@@ -106,14 +103,17 @@ def highway_from_resnet(
     >>> resnet = kh.ResNet50(weights="imagenet")
     >>> highway = kh.highway_from_resnet(resnet, epsilon=0.1)
     """
-    epsilon = _checked_epsilon(epsilon)
-    _check_choices(gating, gate)
+    expected = "a number above 0 and below 1, where the transform gates start, such as 0.1"
+    epsilon = checked_number(epsilon, "epsilon", expected, 0.0, 1.0)
+    check_choice("gating", gating, [name for name, row in GATINGS.items() if row.learned_gates])
+    check_choice("gate", gate, GATES)
     _check_model(model)
     model = without_updates(model)
     chain = _Chain(model.inputs[0], get_gating(gating), epsilon, gate)
     converted = walk(model, chain.follow)
     chain.check_end()
-    highway = keras.Model(converted.inputs[0], converted.outputs[0], name=name or _converted_name(model.name))
+    start = model.name.replace("resnet", "highway", 1) if model.name.startswith("resnet") else "highway"
+    highway = keras.Model(converted.inputs[0], converted.outputs[0], name=name or f"{start}_from_{model.name}")
     scale_losses_as(highway, model)
     if info := info_of(model):
         note_info(highway, info.derived(overrides={**info.overrides, "gating": gating, "gate": gate}))
@@ -188,20 +188,22 @@ class _Chain:
         self.s = 1.0
 
     def _check_place(self, layer: keras.Operation, args: tuple[Any, ...]) -> None:
-        if len(args) != 1 or args[0] is not self.output or layer.name in self.seen:
-            raise ValueError(
+        known = isinstance(layer, (ConvBlock, Branch, keras.layers.Dense, *_KEEP_FACTOR))
+        refuse(
+            (
+                len(args) != 1 or args[0] is not self.output or layer.name in self.seen,
                 "highway_from_resnet follows a chain of layers, each on the output of the one before and used once, "
                 "and carries a factor along it. Build the ResNet with kh.ResNet50 or kh.create_model. "
-                f"Received: a model in which layer {layer.name!r} stands elsewhere"
-            )
-        self.seen.add(layer.name)
-        known = isinstance(layer, (ConvBlock, Branch, keras.layers.Dense, *_KEEP_FACTOR))
-        if not known and (self.s != 1.0 or not isinstance(layer, keras.layers.Layer)):
-            raise ValueError(
+                f"Received: a model in which layer {layer.name!r} stands elsewhere",
+            ),
+            (
+                not known and (self.s != 1.0 or not isinstance(layer, keras.layers.Layer)),
                 "highway_from_resnet can carry a factor through residual blocks, convolution branches, pooling, "
                 "dropout and Dense layers only: build other layers on its result. "
-                f"Received: {layer.name!r} of type {type(layer).__name__}"
-            )
+                f"Received: {layer.name!r} of type {type(layer).__name__}",
+            ),
+        )
+        self.seen.add(layer.name)
 
 
 def _copy_branch(old: Branch, new: Branch) -> None:
@@ -228,34 +230,6 @@ def _output_parameters(branch: Branch) -> tuple[Any, Any]:
 def _multiply(factor: float, *variables: keras.Variable) -> None:
     for variable in variables:
         variable.assign(factor * np.asarray(ops.convert_to_numpy(variable), "float64"))
-
-
-def _converted_name(name: str) -> str:
-    start = name.replace("resnet", "highway", 1) if name.startswith("resnet") else "highway"
-    return f"{start}_from_{name}"
-
-
-def _checked_epsilon(epsilon: float) -> float:
-    try:
-        value = float(epsilon)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0.0 < value < 1.0:
-        raise ValueError(
-            "`epsilon` (where the transform gates start) must be a number above 0 and below 1, such as 0.1. "
-            f"Received: epsilon={epsilon!r}"
-        )
-    return value
-
-
-def _check_choices(gating: str, gate: str) -> None:
-    if not get_gating(gating).learned_gates:
-        learning = [name for name, row in GATINGS.items() if row.learned_gates]
-        raise ValueError(
-            f"`gating` must learn a gate: one of {', '.join(map(repr, learning))}. Received: gating={gating!r}"
-        )
-    if gate not in GATES:
-        raise ValueError(f"`gate` must be one of {', '.join(map(repr, GATES))}. Received: gate={gate!r}")
 
 
 def _check_model(model: keras.Model) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from msgspec import Meta
 
 from keras_highway._support.files import atomic_write_json, read_bounded, read_regular, sha256_of
+from keras_highway._support.schema import refuse, reworded
 from keras_highway.data.transforms import INTERPOLATIONS, Transform, imagenet_classes
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec
@@ -34,7 +35,6 @@ from keras_highway.weights.info import (
     ClassNames,
     LongText,
     Text,
-    WeightFileError,
     WeightsInfo,
     check_transform,
     convert,
@@ -81,10 +81,11 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
         for name, values in arrays.items():
             if name.endswith("num_batches_tracked"):
                 continue
-            if values.dtype.kind != "f" and values.dtype != ml_dtypes.bfloat16:
-                raise WeightFileError(f"{name} is of dtype {values.dtype}: save it in float32")
-            if not np.isfinite(values).all() or (name.endswith("running_var") and (values < 0).any()):
-                raise WeightFileError(f"{name} has values that are not finite, or negative variances")
+            floating = values.dtype.kind == "f" or values.dtype == ml_dtypes.bfloat16
+            refuse((not floating, f"{name} is of dtype {values.dtype}: save it in float32"))
+            negative = name.endswith("running_var") and (values < 0).any()
+            text = f"{name} has values that are not finite, or negative variances"
+            refuse((negative or not np.isfinite(values).all(), text))
     return arrays
 
 
@@ -100,14 +101,15 @@ def model_of(path: Path, variant: str, content: bytes | None = None) -> tuple[ke
             f"{variant!r} is no such net. For another net: keras_highway.create_model(VARIANT, weights=...)."
         )
     baseline = spec.baseline or variant
-    if actual not in ("", baseline):
-        raise ValueError(
+    classifier = next((state[name] for name in ("fc.weight", "linear.weight") if name in state), np.empty(0))
+    refuse(
+        (
+            actual not in ("", baseline),
             f"{path} holds weights of {actual!r}, not of {baseline!r}; nothing was set. "
-            f"Use keras_highway.create_model({actual!r}, weights=...)."
-        )
-    classifier = next((state[name] for name in ("fc.weight", "linear.weight") if name in state), None)
-    if classifier is None or classifier.ndim != 2:
-        raise ValueError(f"{path} has no classifier, fc.weight or linear.weight: {len(state)} other arrays.")
+            f"Use keras_highway.create_model({actual!r}, weights=...).",
+        ),
+        (classifier.ndim != 2, f"{path} has no classifier, fc.weight or linear.weight: {len(state)} other arrays."),
+    )
     classes = int(classifier.shape[0])
     model = build(VARIANTS[baseline], classes=classes, dtype="float32")  # whatever the global policy
     assign_torch_state(model, state)
@@ -237,24 +239,22 @@ def describe(name: HubName) -> WeightsInfo | None:
 
 def read_config(path: Path, name: HubName | None) -> WeightsInfo:
     """Return the record in a `config.json` of timm's, of a repository or a local folder; errors as in `describe`."""
-    try:
+    with reworded(f"{path} is not a config.json of timm's", error=OtherConfigError):
         whole = decode(read_bounded(path), _TimmConfig, str(path))
-    except ValueError as error:
-        raise OtherConfigError(f"{path} is not a config.json of timm's: {error}") from error
-    try:
+    with reworded(f"{path} is of a network that keras_highway cannot read. {_ALONE} Cause", (ValueError, KeyError)):
         config = convert(whole, _Config, str(path))
         values, arguments = config["pretrained_cfg"], config.get("model_args") or {}
         pooling = {values.get("global_pool"), arguments.get("global_pool")} - {None, "avg"}
-        if other := sorted(arguments.keys() - {"num_classes", "global_pool", "in_chans"} - _HARMLESS):
-            raise ValueError(f"model_args makes another network, by {reprlib.repr(', '.join(other))}")
-        if pooling or values["interpolation"] not in INTERPOLATIONS or config["architecture"] not in VARIANTS:
-            raise ValueError(
+        other = sorted(arguments.keys() - {"num_classes", "global_pool", "in_chans"} - _HARMLESS)
+        refuse(
+            (other, f"model_args makes another network, by {reprlib.repr(', '.join(other))}"),
+            (
+                pooling or values["interpolation"] not in INTERPOLATIONS or config["architecture"] not in VARIANTS,
                 f"keras_highway lacks its architecture, pooling or filter: {config['architecture']!r}, "
-                f"{pooling or 'avg'}, {values['interpolation']!r}"
-            )
+                f"{pooling or 'avg'}, {values['interpolation']!r}",
+            ),
+        )
         return _info_of(config, name)
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"{path} is of a network that keras_highway cannot read: {error}. {_ALONE}") from error
 
 
 def _info_of(config: _Config, name: HubName | None) -> WeightsInfo:

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_highway._support.files import read_npz
 from keras_highway._support.keras_models import channels_last
+from keras_highway._support.schema import refuse, reworded
 from keras_highway.analysis import Tracer, blocks
 from keras_highway.analysis.scores import check_images, measure
 from keras_highway.analysis.trace import Moments, kept_state
@@ -230,8 +231,7 @@ class LanguageModel(TaskWeights):
         words, positions = inputs["words"], inputs["positions"]
         texts = self.network.input_shape[1][0]
         is_right = words.dtype.kind == "U" and 0 <= positions.min() <= positions.max() < len(words)
-        if not is_right or len(positions) != texts:
-            raise ValueError(f"positions that are not of its words in {texts} texts")
+        refuse((not is_right or len(positions) != texts, f"positions that are not of its words in {texts} texts"))
         characters = self.lm.vocabulary.spell(words.tolist())
         reset_state(self.network)
         try:
@@ -279,27 +279,23 @@ def write_check(weights: TaskWeights, path: Path) -> None:
 
 def compare_check(weights: TaskWeights, path: Path) -> float:
     """Compute everything in a `check.npz` again; return the largest difference."""
-    try:
+    with reworded(f"{path} is not a {CHECK}", (ValueError, KeyError, TypeError, IndexError, ArithmeticError)):
         recorded = read_npz(path, most=_LARGEST)
         inputs = {name: recorded.pop(name) for name in weights.inputs}
         few = all(values.ndim and len(values) <= _MOST_SAMPLES for values in inputs.values())
         computed = weights.computed(inputs) if few else {}
         same = recorded.keys() == computed.keys() and all(recorded[k].shape == v.shape for k, v in computed.items())
-        if not same or not all(v.dtype.kind in "fiu" and np.isfinite(v).all() for v in recorded.values()):
-            raise ValueError(f"{sorted(recorded)} are not finite numbers of the shapes of the network")
-    except (ValueError, KeyError, TypeError, IndexError, ArithmeticError) as error:
-        raise ValueError(f"{path} is not a {CHECK}: {error!r}.") from error
+        sound = same and all(v.dtype.kind in "fiu" and np.isfinite(v).all() for v in recorded.values())
+        refuse((not sound, f"{sorted(recorded)} are not finite numbers of the shapes of the network"))
     scale = max(1.0, float(np.abs(recorded["logits"]).max()))
     worst, where = max((float(np.abs(recorded[name] - value).max()) / scale, name) for name, value in computed.items())
-    if not worst <= TOLERANCE:  # NaN is not an agreement
-        raise ValueError(f"The network does not compute the numbers in {path.name}: {where} differs by {worst:.2g}.")
+    text = f"The network does not compute the numbers in {path.name}: {where} differs by {worst:.2g}."
+    refuse((not worst <= TOLERANCE, text))  # NaN is not an agreement
     return worst
 
 
 def gate_report(model: keras.Model, transform: Transform, images: np.ndarray, batch_size: int = 200) -> dict[str, Any]:
     """Measure the learned gates of every block over images, positions and channels."""
-    if len(images) == 0:
-        raise ValueError("A gate report needs images. Received: none")
     starts = range(0, len(images), batch_size)
     batches = (transform.apply(images[start : start + batch_size]) for start in starts)
     return {"samples": len(images), "blocks": gate_moments(model, batches)}

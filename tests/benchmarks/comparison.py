@@ -24,7 +24,7 @@ TOO_NOISY = 0.1
 
 @dataclass(frozen=True)
 class Ratio:
-    """Paired times of a subject over those of a reference.
+    """Paired times of a subject, divided by a reference's.
 
     Attributes:
         ratio: Median of the pairs' ratios.
@@ -46,7 +46,7 @@ class Comparison:
     """What `compare` measured.
 
     Attributes:
-        name: What was compared.
+        name: Title of the comparison.
         n: Number of pairs.
         wall: By the clock on the wall.
         cpu: By the processor time of all threads: the work done, which other
@@ -75,20 +75,9 @@ class Comparison:
 
 
 def compare(benchmark, name, subject, reference, rounds=25, reference_clock=time.process_time) -> Comparison:
-    """Times two functions in turn; pytest-benchmark shows the subject's times.
+    """Time two functions in turn, in `rounds` pairs after two to warm up; write the `Comparison` to `results.json`.
 
-    Args:
-        benchmark: The fixture of pytest-benchmark.
-        name: What is compared, e.g. `"resnet50 / keras.applications.ResNet50, predict"`.
-        subject: A function without arguments.
-        reference: Another.
-        rounds: Number of pairs, after two to warm up.
-        reference_clock: Function that returns the processor seconds that the
-            reference has used; another than this process's where it runs in
-            another process.
-
-    Returns:
-        A `Comparison`, also written to `results.json`.
+    `reference_clock` returns the processor seconds of the reference, which may run in another process.
     """
     wall: tuple[list, list] = ([], [])
     cpu: tuple[list, list] = ([], [])
@@ -119,7 +108,7 @@ def ratio(subject, reference) -> Ratio:
     return Ratio(
         ratio=statistics.median(ratios),
         quartiles=(low, high),
-        # Of a normal sample: the median's standard error is 1.253 sigma / sqrt(n), the quartiles are 1.349 sigma apart.
+        # In a normal sample, the median's standard error is 1.253 sigma / sqrt(n), the quartiles are 1.349 sigma apart.
         margin=1.96 * 1.253 / 1.349 * (high - low) / math.sqrt(len(ratios)),
         subject_seconds=statistics.median(subject),
         reference_seconds=statistics.median(reference),

@@ -4,7 +4,7 @@
     .venv/bin/python -m tests.benchmarks.host_pipeline DIR --make PHOTOGRAPHS  # before, for files like ImageNet's
 
 DIR holds train/CLASS/* and val/CLASS/* with at least 150 training images.
-`.torchenv` is that of `tests/oracles/make_goldens.py`. Both make uint8 batches of
+`tests/oracles/make_goldens.py` describes `.torchenv`. Both make uint8 batches of
 48 images of 224 pixels from files, bicubically: normalization is the device's part.
 CPU seconds of the process are counted, as other programs may use the core.
 With --timm what was measured goes into results.json, from which docs/speed.md has it.

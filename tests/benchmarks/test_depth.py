@@ -53,7 +53,7 @@ def test_time_to_the_first_step_grows_no_faster_than_depth(benchmark, by_depth):
     benchmark.pedantic(lambda: net(DEPTHS[0], True), rounds=3)
     record("highway_fc, build, first step and step", **{str(d): figures for d, figures in by_depth.items()})
     cpu = {d: f["build"][1] + f["first_step"][1] for d, f in by_depth.items()}
-    # Processor seconds: those of the clock depend on who else is there. 1.25: the spread of repeated runs.
+    # Processor seconds: wall-clock seconds depend on who else is there. 1.25: the spread of repeated runs.
     assert cpu[1000] <= 1.25 * 4 * cpu[250]
     assert cpu[1000] <= 60
     assert by_depth[1000]["step"][1] <= 1.25 * 4 * by_depth[250]["step"][1]

@@ -33,7 +33,7 @@ def net(layer_class, size, width, depth=8):
 
 
 def weights_as_one(separate, fused):
-    """Puts the weights of two convolutions into those of one."""
+    """Puts the weights of two convolutions into one."""
     for one, two in zip(fused.layers, separate.layers, strict=True):
         if isinstance(two, HighwayConv2D):
             h, t = two.transform.get_weights(), two.transform_gate.get_weights()

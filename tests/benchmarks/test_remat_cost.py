@@ -29,7 +29,7 @@ def trained(name, remat):
 
 
 def _peak(name, remat) -> float:
-    """MiB that two steps take in a process of their own, beyond what it had before."""
+    """MiB that two steps take in a process of their own, beyond its memory before."""
     command = [sys.executable, __file__, name, *(["remat"] if remat else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout.splitlines()[-1])

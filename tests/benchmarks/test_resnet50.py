@@ -125,7 +125,7 @@ def in_policy(policy, make):
 
 
 def test_a_model_against_itself(benchmark):
-    """What the ratios below are worth: two ResNet50s of ours."""
+    """A control for the ratios below: two ResNet50s of ours."""
     again = compiled(kh.ResNet50(weights=None, input_shape=SHAPE))
     result = compare(benchmark, "resnet50 / resnet50, train", train(again), train(resnet50()))
     assert abs(result.judged.ratio - 1) <= max(result.judged.margin, NOISE - 1)
@@ -144,4 +144,4 @@ def test_highway50_train_step(benchmark):
 
 def test_highway50_predict(benchmark):
     result = compare(benchmark, "highway50 / resnet50, predict", predict(highway50()), predict(resnet50()))
-    result.check_at_most(1.36)  # the ratio of the activations, which is what is read and written
+    result.check_at_most(1.36)  # the ratio of the activations, the numbers that are read and written

@@ -53,7 +53,7 @@ def test_products_in_bfloat16(benchmark, name):
 
 
 def test_muon_costs_at_most_three_percent_of_a_step(benchmark):
-    """Of the CIFAR nets of [TVDN] at 32 pixels and the recipe's batch."""
+    """For the CIFAR nets of [TVDN] at 32 pixels and the recipe's batch."""
     recipe = "cifar10_19layer_fast"
     subject, reference = (step_of(recipe, 100, train_sizes=(), **changes) for changes in ({}, {"optimizer": "sgd"}))
     compare(benchmark, "cifar10_19layer, Muon / SGD, train, batch 100", subject, reference).check_at_most(1.03)

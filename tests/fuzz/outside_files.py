@@ -32,7 +32,7 @@ from keras_highway.weights.trained import compare_check
 
 SECONDS = 3  # that no attack may take
 _ROOT = Path(kh.__file__).parents[1]
-# What values are replaced with; those that are not JSON are put in as text.
+# Replacements of values; those that are not JSON are put in as text.
 _VALUES = [None, True, False, 0, -1, 1, 2, 10**9, 10**400, -0.5, 1e-9, 1e308, "", "a", "\x1b[2J", "a\nb", "x" * 10_000]
 _VALUES += [[], {}, [1, 2, 3], ["a"] * 12, [[[[[[[[[[1]]]]]]]]]], {"a": {"b": None}}, [0.0] * 200_000, "../../x", "NaN"]
 _TEXTS = ["NaN", "-Infinity", "1e400", "[" * 100_000, '{"a":' * 50_000, "9" * 5000, "'a'", ""]
@@ -110,7 +110,7 @@ def attack_npz(rng: random.Random, content: bytes) -> bytes:
 
 
 class Reader:
-    """A file that comes from outside: what it holds when it is right, and what reading and using it is."""
+    """A file from outside: its right content, and how the package reads and uses it."""
 
     file = ""
     attack = staticmethod(attack_text)
@@ -180,7 +180,7 @@ class Stub:
 
     @staticmethod
     def computed(inputs):
-        """What their network computes."""
+        """Return their network's outputs."""
         return {"logits": inputs["pixels"].astype("float32").reshape(2, -1)[:, :3]}
 
 

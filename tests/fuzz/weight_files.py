@@ -1,4 +1,4 @@
-"""Seeded corruptions of a weight file: each is refused, or what it loads is bit-identical.
+"""Seeded corruptions of a weight file: each is refused, or its weights load bit-identically.
 
 `python tests/fuzz/weight_files.py N [SEED]` (`make fuzz N=2000`) tries N of them and prints how they ended.
 """

@@ -9,7 +9,7 @@ batches of 64, AdamW at 1.5e-3, an epoch of warm-up and a cosine, crops of 35 to
 100 % of the area, mirroring, label smoothing, bfloat16, one thread, 1,000
 training images held out, another thousand than ours. Network, crops and
 schedule are written from their descriptions. A run takes 22 minutes of an AMD
-EPYC's core. `zoo/runs/imagenette_settings/pytorch/log.csv` is what it wrote.
+EPYC's core. It wrote `zoo/runs/imagenette_settings/pytorch/log.csv`.
 """
 
 import argparse

@@ -6,7 +6,7 @@ Ten steps of plain SGD with carried state, without dropout, from the numbers
 of `start`, on the batches of `text`, each gating with as many layers as [UIE,
 5.2] compares. The file holds, for each gating, the loss
 of every step `(10,)` and the sum of squares of each parameter after the last,
-by PyTorch's name; of the two biases of an LSTM, that of their sum, `bias_l0`.
+by PyTorch's name; of the two biases of an LSTM, their sum, `bias_l0`.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Makes the golden logits again: `goldens/<net>.npz` beside this file.
+"""Makes the golden logits again: `goldens/<net>.npz` next to this file.
 
 The tests compare our networks with these files and need no PyTorch. To make
 the files again, from the root of the repository:
@@ -11,7 +11,7 @@ the files again, from the root of the repository:
     .torchenv/bin/python tests/oracles/make_goldens.py resnet50   # or some
 
 resnet50, resnet101 and resnet152 are timm's; resnet110, highway110 and
-highway111 are those of `torch_cifar.py`. Each runs in evaluation mode with
+highway111 come from `torch_cifar.py`. Each runs in evaluation mode with
 the weights, BN statistics and images of `seeded_state.py`. A file holds:
 
 - `state`: text, a line of name and shape for each tensor of the state dict;
@@ -52,7 +52,7 @@ def make(name):
     golden["state"] = np.array("\n".join(f"{k} {'x'.join(map(str, s))}" for k, s in sorted(shapes)))
     net.load_state_dict({k: torch.from_numpy(v) for k, v in seeded_state(shapes).items()}, strict=True)
     net.eval()
-    # 97 is not a multiple of any stride: it tells PyTorch's padding from that of padding="same".
+    # 97 is not a multiple of any stride: it tells PyTorch's padding from padding="same".
     for batch, size in ((2, 64), (2, 97)) if imagenet else ((4, 32), (2, 39)):
         images = torch.from_numpy(seeded_images(batch, size).transpose(0, 3, 1, 2).copy())
         with torch.no_grad():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-try:  # a script beside it, or a module of the tests
+try:  # a script next to it, or a module of the tests
     from seeded_state import SEED
 except ImportError:
     from oracles.seeded_state import SEED

@@ -2,7 +2,7 @@
 
 Written from the published description (stem of 16; three stages of basic
 blocks; option A or B shortcuts; y = x + T·(H − x)), not from our Keras code.
-Parameter names are those of the authors' script. Only `make_goldens.py`
+Parameter names come from the authors' script. Only `make_goldens.py`
 imports this: the tests need no PyTorch.
 """
 

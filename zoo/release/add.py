@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import json
 import shutil
 import statistics
 import tempfile
@@ -37,6 +36,7 @@ from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, WeightsInfo, read_result, row_in_folder
 from keras_highway.weights.publish import check_epochs
 from keras_highway.weights.trained import weights_class
+from training import read_json
 from training.search import draw
 from zoo.release.cards import write_card
 
@@ -50,26 +50,7 @@ _ALL_IN_WHEEL = 90 * 2**20  # of all entries: a wheel on PyPI has at most 100 MB
 
 
 def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
-    """Add runs of one recipe to the zoo.
-
-    Args:
-        runs: Run folders that hold a result.json; the first gives the weights. Before further ones it may be the
-            entry's own folder: they are later seeds then, and its weights are left as they are.
-        float16: Store weights in half precision.
-        data_dir: Folder of the data sets, to measure those once more.
-
-    Returns:
-        The folder in the zoo.
-
-    Raises:
-        ValueError: If a run has no result, runs are of different recipes or
-            numbers of epochs, of a seed that another has, or of another
-            recipe than the published one of that name; if one went on after
-            its result; if half precision changes what was measured; if one
-            is itself of several runs, or the entry that there is, and cannot
-            take later seeds (`_check_joins`). (A run that was ended early is
-            taken; its entry records it.)
-    """
+    """Add runs of one recipe to the zoo."""
     with _alone():  # from the reading on: two that add a seed each must not both start from the same result
         return _add(runs, float16, data_dir)
 
@@ -77,7 +58,7 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
 def _add(runs, float16, data_dir) -> Path:
     joins = _is_entry(runs[0]) and len(runs) > 1
     results = [_result(run) for run in runs]
-    recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
+    recipes = [read_json(run / "recipe.json") for run in runs]
     if any(_differ(recipe, recipes[0]) for recipe in recipes):
         raise ValueError(f"Runs of different recipes cannot be one entry: {', '.join(map(str, runs))}")
     if len({result["epochs"] for result in results}) > 1:
@@ -109,7 +90,7 @@ def _add(runs, float16, data_dir) -> Path:
         row = dataclasses.replace(row, sha256=sha256_of(new / registry.FILE))
         if (folder / registry.GATES).exists() and sha256_of(folder / registry.FILE) == row.sha256:
             shutil.copy(folder / registry.GATES, new / registry.GATES)  # they are of the very weights
-            row = dataclasses.replace(row, gate_report=json.loads((new / registry.GATES).read_text("utf-8")))
+            row = dataclasses.replace(row, gate_report=read_json(new / registry.GATES))
         write_card(dataclasses.replace(row, metrics=pool), new)
         atomic_write_json(new / registry.ROW, {**row_in_folder(row), "wheel": _in_wheel(new, folder)})
         if folder.exists():
@@ -144,14 +125,7 @@ def _is_entry(run) -> bool:
 
 
 def _check_joins(runs, results, joins, float16) -> None:
-    """Refuses what would lose or falsify numbers of an entry.
-
-    Raises:
-        ValueError: If a run is of several runs, or an entry, and not the
-            first before others; if the entry's file is another than its
-            row names, or is to be stored anew; if it is of several runs
-            that have a top-5 accuracy, of which it holds the mean alone.
-    """
+    """Refuses what would lose or falsify numbers of an entry."""
     for run, result in list(zip(runs, results, strict=True))[joins:]:
         if result["n"] > 1 or (_is_entry(run) and len(runs) > 1):
             raise ValueError(
@@ -164,16 +138,12 @@ def _check_joins(runs, results, joins, float16) -> None:
         raise ValueError(f"Further seeds leave the weights of {folder} as they are: leave out --float16.")
     if results[0]["n"] > 1 and "top5" in results[0]:
         raise ValueError(f"{folder} has the mean top-5 of {results[0]['n']} runs: give the folders of all runs.")
-    if sha256_of(folder / registry.FILE) != json.loads((folder / registry.ROW).read_text("utf-8"))["sha256"]:
+    if sha256_of(folder / registry.FILE) != read_json(folder / registry.ROW)["sha256"]:
         raise ValueError(f"{folder / registry.FILE} is not the file whose sha256 its {registry.ROW} names.")
 
 
 def _row(run, result) -> WeightsInfo:
-    """Return the row of the entry that is there, else that of new weights.
-
-    Raises:
-        ValueError: If the entry is of other classes or images than the run.
-    """
+    """Return the row of the entry that is there, else that of new weights."""
     name = result["weights"]
     row = weights_class(result["variant"]).new_row(result, weights_file.read(run / registry.FILE).stamp)
     if name in registry.WEIGHTS:
@@ -200,7 +170,7 @@ def _in_wheel(new, folder) -> bool:
 
 
 def _is_in_wheel(row: Path) -> bool:
-    return json.loads(row.read_text("utf-8"))["wheel"]
+    return read_json(row)["wheel"]
 
 
 def _size(folder) -> int:
@@ -275,29 +245,12 @@ def _result(run: Path) -> dict:
 
 
 def measure(row: WeightsInfo, folder: Path, data_dir) -> float:
-    """Measures the metric of a row's weights as they are stored.
-
-    Args:
-        row: The weights.
-        folder: It holds `model.weights.h5`, and the vocabulary of a language
-            model.
-        data_dir: Folder of the data sets.
-    """
+    """Measures the metric of a row's weights as they are stored."""
     return weights_class(row.variant).open(row, folder / FILE).measure(data_dir).value
 
 
 def check_stored(row: WeightsInfo, folder: Path, data_dir, expected: float) -> float:
-    """Return the metric of the stored weights.
-
-    Args:
-        row: The weights.
-        folder: As in `measure`.
-        data_dir: As in `measure`.
-        expected: The metric of the same weights in float32.
-
-    Raises:
-        ValueError: If it is another one.
-    """
+    """Return the metric of the stored weights."""
     actual, metric = measure(row, folder, data_dir), task_of_variant(row.variant).metric
     if not abs(actual - expected) <= metric.rounding:
         raise ValueError(
@@ -311,22 +264,11 @@ _FILES = ("curves.csv", "result.json")
 
 
 def add_search(out: Path, root: Path = ROOT) -> Path:
-    """Copy a search's result, curves and figure into a checkout.
-
-    Args:
-        out: The search's folder.
-        root: The checkout.
-
-    Returns:
-        The folder in the zoo.
-
-    Raises:
-        ValueError: If the search is not finished.
-    """
+    """Copy a search's result, curves and figure into a checkout."""
     for file in _FILES:
         if not (out / file).is_file():
             raise ValueError(f"{out} holds no finished search: there is no {out / file}.")
-    result = json.loads((out / "result.json").read_text("utf-8"))
+    result = read_json(out / "result.json")
     folder = root / "zoo" / "searches" / result["search"]
     (root / "docs").mkdir(exist_ok=True)
     figure = root / "docs" / f"{result['search']}.png"

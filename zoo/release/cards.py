@@ -5,7 +5,6 @@ repository. With `--gates --data DIR` the gates are measured first.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import keras_highway as kh
@@ -18,6 +17,7 @@ from keras_highway.weights.card import described as described
 from keras_highway.weights.registry import WeightsInfo
 from keras_highway.weights.torch_names import torch_variables
 from keras_highway.weights.trained import weights_class
+from training import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
@@ -26,12 +26,7 @@ CARD = "card.md"
 
 
 def write_card(row: WeightsInfo, folder: Path) -> None:
-    """Write card and curve of weights into their folder.
-
-    Args:
-        row: The weights, with what was measured.
-        folder: It holds `recipe.json` and `log.csv`.
-    """
+    """Write card and curve of weights into their folder."""
     draw_curve(folder / "log.csv", folder / CURVE, row.name, kh.get_spec(row.variant).task.metric.name)
     text = card(row, folder)
     atomic_write(folder / CARD, lambda partial: partial.write_text(text, "utf-8"))
@@ -39,7 +34,7 @@ def write_card(row: WeightsInfo, folder: Path) -> None:
 
 def card(row: WeightsInfo, folder: Path) -> str:
     """Return the text of a card; arguments as in `write_card`."""
-    recipe = json.loads((folder / "recipe.json").read_text("utf-8"))
+    recipe = read_json(folder / "recipe.json")
     return model_card(row, REPOSITORY, recipe, _has_torch_names(row.variant), shipped=True)
 
 

@@ -5,11 +5,11 @@ which reads results and analyses. A claim that is a published accuracy names its
 weights.
 """
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
+from training import read_json
 from training.analysis_tables import CIFAR, CONV, IMAGES, NET, NUMBERS, PHOTOGRAPHS
 from training.net_figures import SAMPLES
 from training.study import difference, spread
@@ -27,12 +27,8 @@ _DEPTHS = (10, 20, 50, 100)
 
 
 def page() -> str:
-    """Return the text of docs/claims.md.
-
-    Raises:
-        ValueError: If a claim has no known verdict.
-    """
-    known, rows = values(), _json(ROOT / "zoo/claims.json")
+    """Return the text of docs/claims.md."""
+    known, rows = values(), read_json(ROOT / "zoo/claims.json")
     judged = [row | (_published(row) if "weights" in row else {}) for row in rows]
     for row in judged:
         row["verdict"] = row["verdict"].format(**known)
@@ -67,8 +63,8 @@ def values() -> dict[str, Any]:
 
 
 def _depth() -> dict[str, Any]:
-    cells = _json(ROOT / "zoo/searches/figure1/result.json")["cells"]
-    found: dict[str, Any] = {"deep": 100 * _json(ROOT / "zoo/runs/highway_fc1000/result.json")["mean"]}
+    cells = read_json(ROOT / "zoo/searches/figure1/result.json")["cells"]
+    found: dict[str, Any] = {"deep": 100 * read_json(ROOT / "zoo/runs/highway_fc1000/result.json")["mean"]}
     for kind in ("plain", "highway"):
         for key, name in (("best_loss", "losses"), ("top_mean_loss", "top")):
             row = {depth: cells[f"{kind}_fc{depth}"][key] for depth in _DEPTHS}
@@ -79,7 +75,7 @@ def _depth() -> dict[str, Any]:
 
 
 def _gates() -> dict[str, Any]:
-    numbers = _json(NUMBERS)
+    numbers = read_json(NUMBERS)
     nets = {NET: numbers[NET]["gates"], CIFAR: numbers[CIFAR]["cifar_gates"]}
     nets |= {name: numbers[name][part]["gates"] for part, name in CONV.items()}
     gini = {name: net["gini"] for name, net in (nets | {IMAGES: numbers[IMAGES]["images"]}).items() if "gini" in net}
@@ -102,7 +98,7 @@ def _gates() -> dict[str, Any]:
 
 
 def _blocks() -> dict[str, Any]:
-    numbers = _json(NUMBERS)
+    numbers = read_json(NUMBERS)
     photographs = numbers[PHOTOGRAPHS]["imagenette"]
     dense = {name: _costs(net["test"]) for name, net in numbers[NET]["baselines"].items()}
     training = numbers[NET]["baselines"]["highway_fc50_tanh"]["training"]
@@ -215,8 +211,4 @@ def _listed(found: dict[str, float], form: str = ".2f", unit: str = "") -> str:
 
 
 def _result(name: str) -> dict[str, Any]:
-    return _json(ROOT / "zoo/weights" / name / "result.json")
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
+    return read_json(ROOT / "zoo/weights" / name / "result.json")

@@ -42,18 +42,7 @@ class ReleaseError(Exception):
 
 
 def build(out: Path) -> tuple[Path, Path]:
-    """Build both distributions.
-
-    Args:
-        out: Folder for them, made if needed; older ones in it are removed,
-            other files stay.
-
-    Returns:
-        The wheel's path and the sdist's.
-
-    Raises:
-        ReleaseError: If the wheel of the sdist differs from that of the checkout.
-    """
+    """Build both distributions."""
     shutil.rmtree(WORK, ignore_errors=True)
     made = WORK / "dist"
     _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", made, ROOT)
@@ -68,14 +57,7 @@ def build(out: Path) -> tuple[Path, Path]:
 
 
 def check_wheel(wheel: Path, root: Path = ROOT) -> list[str]:
-    """Compare what a wheel holds with the checkout.
-
-    Returns:
-        Lines for the log.
-
-    Raises:
-        ReleaseError: If something is missing, too much, or not the same.
-    """
+    """Compare what a wheel holds with the checkout."""
     rows = {path.parent.name: json.loads(path.read_text("utf-8")) for path in _rows(root)}
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -120,18 +102,7 @@ def check_sdist(sdist: Path, root: Path = ROOT) -> list[str]:
 
 
 def try_wheel(wheel: Path, extra: str) -> list[str]:
-    """Installs a wheel alone into an environment of its own, and uses it as a newcomer would.
-
-    Args:
-        wheel: The file.
-        extra: `"base"`, or the extra of a backend.
-
-    Returns:
-        Lines for the log.
-
-    Raises:
-        ReleaseError: If a command fails, or its output is not as expected.
-    """
+    """Installs a wheel alone into an environment of its own, and uses it as a newcomer would."""
     work = WORK / extra
     _run(sys.executable, "-m", "venv", work / "venv")
     python, command = work / "venv" / "bin" / "python", work / "venv" / "bin" / "keras-highway"

@@ -8,7 +8,6 @@
 import csv
 import functools
 import io
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.run_folder import defaults_of, differences
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.load import trimmed
+from training import head, read_json
 from training.analysis_tables import CONV, NUMBERS, PHOTOGRAPHS
 from zoo.release.studies import PICTURES, RUNS, precision_of, sections, short
 
@@ -31,25 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "zoo" / "published.json"
 DOCS = ROOT / "docs"
 COLUMNS = [
-    "paper",
-    "where",
-    "data",
-    "metric",
-    "row",
-    "published",
-    "ours",
-    "n",
-    "std",
-    "epochs",
-    "seeds",
-    "top5",
-    "precision",
-    "hardware",
-    "commit",
-    "command",
-    "would_take",
-    "rival",
-    "here",
+    *("paper", "where", "data", "metric", "row", "published", "ours", "n", "std", "epochs", "seeds", "top5"),
+    *("precision", "hardware", "commit", "command", "would_take", "rival", "here"),
 ]
 # Of the data sets that the recipes name.
 TRAINING_IMAGES = {"mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}
@@ -59,7 +42,7 @@ SUSTAINED = 1e14  # operations a second that are assumed of a GPU: 100 TFLOP/s
 
 def published() -> list[dict]:
     """Return the papers' tables: paper, where, title, metric, data, rows; some have a note about ours."""
-    return json.loads(PUBLISHED.read_text("utf-8"))
+    return read_json(PUBLISHED)
 
 
 def rows(zoo: Path = ROOT / "zoo" / "weights") -> list[dict[str, str]]:
@@ -84,7 +67,7 @@ def _ours(row, table, zoo) -> dict:
         command = command_of(path.parent)
     else:
         return {"command": command, "would_take": would_take(row["recipe"])}
-    result = json.loads(path.read_text("utf-8"))
+    result = read_json(path)
     scale = task_of(result).metric.scale
     keys = ("top5", "top5_std") if "top-5" in table["metric"] else ("mean", "std")
     value, std = (result.get(key) for key in keys)
@@ -109,14 +92,7 @@ def _ours(row, table, zoo) -> dict:
 def cost_of(
     spec: NetSpec, size: int | None = None, classes: int | None = None, removed: tuple[str, ...] = ()
 ) -> StageCost:
-    """Return what a network costs in total for one image.
-
-    Args:
-        spec: Of the network, e.g. `VARIANTS["resnet50"]`.
-        size: Height and width, by default the spec's.
-        classes: Of the classifier, by default the spec's.
-        removed: Names of blocks that are left out.
-    """
+    """Return what a network costs in total for one image."""
     shape = spec.input_shape if size is None else (size, size, spec.input_shape[2])
     return without_values(lambda: cost(trimmed(build(spec, input_shape=shape, classes=classes), removed)).total)
 
@@ -165,7 +141,7 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         part = [r for r in numbers if all(r[k] == table[k] for k in ("paper", "where", "data", "metric"))]
         lines += ["", f"## [{table['paper']}] {table['where']}: {table['title']}", ""]
         columns = f"published, {table['metric']} | ours | n | epochs | products in"
-        lines += [f"| net | {columns} | hardware and commit, or estimated cost |", "|---|---|---|---|---|---|---|"]
+        lines += head(f"| net | {columns} | hardware and commit, or estimated cost |")
         lines += [_line(row) for row in part]
         lines += ["", table["note"]] if "note" in table else []
     lines += [*sections(), *pictures_section(), *first_epochs_section()]
@@ -196,17 +172,9 @@ _NAMES = ("name", "weights", "source", "seed")  # texts about a recipe, and what
 
 
 def command_of(folder: Path) -> str:
-    """Return the command that trains an entry's seeds again, as the recipes are now.
-
-    Args:
-        folder: The entry, with its `recipe.json` and `result.json`.
-
-    Raises:
-        ValueError: If the entry's recipe has a field that recipes no longer
-            have, or lacks one of the network's that the recipe has now.
-    """
-    trained = json.loads((folder / "recipe.json").read_text("utf-8"))
-    seeds = json.loads((folder / "result.json").read_text("utf-8"))["seeds"]
+    """Return the command that trains an entry's seeds again, as the recipes are now."""
+    trained = read_json(folder / "recipe.json")
+    seeds = read_json(folder / "result.json")["seeds"]
     recipe = RECIPES[trained["name"]]
     changes = differences(trained, recipe.to_dict(), defaults_of(recipe))
     other = {field: value for field, value in changes.items() if field not in _NAMES}
@@ -257,20 +225,13 @@ PHOTOGRAPH_PICTURES = {
         "guided_imagenette_resnet50": "UIE, Figure 4",
         "patches_imagenette_resnet50": "UIE, Figure 4, patches",
     },
-    "both": {
-        "lesions_imagenette": "one block disabled",
-        "trim_imagenette": "blocks removed",
-    },
+    "both": {"lesions_imagenette": "one block disabled", "trim_imagenette": "blocks removed"},
 }
 
 
 def pictures_section(numbers: Path = NUMBERS) -> list[str]:
-    """Return the lines: the pictures of each analysed net, and where they were made.
-
-    Args:
-        numbers: File of the numbers that were measured with them.
-    """
-    known = json.loads(numbers.read_text("utf-8"))
+    """Return the lines: the pictures of each analysed net, and where they were made."""
+    known = read_json(numbers)
     nets = [
         (f"`{weights}`", {f"{name}_{part}": title for name, title in CONV_PICTURES.items()}, weights, part)
         for part, weights in CONV.items()
@@ -303,23 +264,14 @@ _NO_COMPARISON = (
 
 
 class Beside(NamedTuple):
-    """A run and the authors' log of its net.
+    """A run and the authors' log of its net."""
 
-    Attributes:
-        recipe: The run's recipe.
-        theirs, ours: Test accuracy in percent after each epoch, of as many
-            epochs.
-        source: Of the authors' log.
-        seed: Of the run.
-        where: Its hardware and commit.
-    """
-
-    recipe: str
-    theirs: list[float]
-    ours: list[float]
-    source: str
-    seed: int
-    where: str
+    recipe: str  # the run's recipe
+    theirs: list[float]  # test accuracy in percent after each epoch, of as many epochs
+    ours: list[float]  # test accuracy in percent after each epoch, of as many epochs
+    source: str  # of the authors' log
+    seed: int  # of the run
+    where: str  # its hardware and commit
 
     @property
     def log_of(self) -> str:
@@ -328,32 +280,24 @@ class Beside(NamedTuple):
 
 
 def known_logs(runs: Path = RUNS) -> list[Beside]:
-    """Return the runs whose net has a published log, also those that are not over.
-
-    Args:
-        runs: Folder of the runs. Defaults to `zoo/runs`.
-    """
+    """Return the runs whose net has a published log, also those that are not over."""
     found = []
-    logs = json.loads(LOGS.read_text("utf-8"))
+    logs = read_json(LOGS)
     for recipe, log in ((f"{net}{form}", log) for net, log in logs.items() for form in ("", "_fast")):
         path = runs / recipe / "log.csv"
         if not path.exists():
             continue
         ours = [100 * row["test_accuracy"] for row in read_log(path)][: len(log["epochs"])]
-        seed = json.loads(path.with_name("recipe.json").read_text("utf-8"))["seed"]
-        made = json.loads(path.with_name("environment.json").read_text("utf-8"))
+        seed = read_json(path.with_name("recipe.json"))["seed"]
+        made = read_json(path.with_name("environment.json"))
         where = f"{made['hardware']}, `{short(made['commit'])}`"
         found.append(Beside(recipe, log["epochs"][: len(ours)], ours, log["source"], seed, where))
     return found
 
 
 def first_epochs_section(runs: Path = RUNS) -> list[str]:
-    """Return the lines: a table and the picture.
-
-    Args:
-        runs: Folder of the runs. Defaults to `zoo/runs`.
-    """
-    lines = ["| recipe | test accuracy, %, after epoch 1, 2, ... | seed | hardware, commit |", "|---|---|---|---|"]
+    """Return the lines: a table and the picture."""
+    lines = head("| recipe | test accuracy, %, after epoch 1, 2, ... | seed | hardware, commit |")
     found = known_logs(runs)
     for one in found:
         lines.append(f"| `{one.log_of}`, the authors | {_listed(one.theirs)} | | {one.source} |")
@@ -383,12 +327,7 @@ def _gap(one) -> str:
 
 
 def draw_first_epochs(runs: Path = RUNS, path: Path = PICTURE) -> None:
-    """Draws the runs with lines and the authors' logs dashed, a color for each recipe.
-
-    Args:
-        runs: Folder of the runs. Defaults to `zoo/runs`.
-        path: The picture. Defaults to that of docs/results.md.
-    """
+    """Draws the runs with lines and the authors' logs dashed, a color for each recipe."""
     curves = []
     for i, one in enumerate(known_logs(runs)):
         epochs = range(1, len(one.ours) + 1)

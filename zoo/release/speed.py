@@ -35,12 +35,7 @@ _MOST = 128
 
 
 def images_per_second(variant: str, repeats: int) -> dict[str, float]:
-    """Return median and quartiles of images per second of processor time.
-
-    Args:
-        variant: An image network's.
-        repeats: Int, number of batches that are timed.
-    """
+    """Return median and quartiles of images per second of processor time."""
     import tensorflow as tf
 
     height, width, channels = get_spec(variant).input_shape

@@ -3,7 +3,6 @@
 Differences are between runs of the same seed.
 """
 
-import json
 import math
 import statistics
 from dataclasses import dataclass
@@ -22,30 +21,21 @@ from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.run_folder import has_whole_result
 from keras_highway.variants import VARIANTS
+from training import head, read_json
 from training.study import RATE_EPOCHS, STUDIES, Study, difference, spread
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A study whose runs are kept.
+    """A study whose runs are kept."""
 
-    Attributes:
-        name: Of its picture.
-        folder: Of its runs, in `zoo/runs`.
-        title: Of its section.
-        intro: What was done.
-        study: What is compared.
-        epochs: After which losses and accuracies are told. Defaults to none.
-        base_of_another: Whether the base's runs are another comparison's, and
-            those of the other nets alone make it one. Defaults to `False`.
-    """
-
-    name: str
-    folder: str
-    title: str
-    intro: str
-    study: Study
-    epochs: tuple[int, ...] = ()
+    name: str  # of its picture
+    folder: str  # of its runs, in `zoo/runs`
+    title: str  # of its section
+    intro: str  # what was done
+    study: Study  # what is compared
+    epochs: tuple[int, ...] = ()  # after which losses and accuracies are told
+    # whether the base's runs are another comparison's, and those of the other nets alone make it one
     base_of_another: bool = False
 
 
@@ -173,11 +163,10 @@ def designs_table(runs: Path = RUNS) -> str:
     """Return the six designs in short: parameters, test accuracy, difference to the base's."""
     study = DESIGNS.study
     done = _finished(DESIGNS, runs)
-    lines = [
+    lines = head(
         f"| {RECIPES[study.base].epochs} epochs of CIFAR-10 | parameters | seeds | test accuracy, % "
-        f"| minus `{study.base}`, points (95 % interval of the mean) |",
-        "|---|---|---|---|---|",
-    ]
+        f"| minus `{study.base}`, points (95 % interval of the mean) |"
+    )
     for net, seeds in done.items():
         accuracy = spread([100 * log[-1]["test_accuracy"] for log in seeds.values()], 2)
         pairs = [] if net == study.base else _pairs(seeds, done.get(study.base, {}))
@@ -274,12 +263,8 @@ def _compared(comparison, runs):
 
 
 def _losses(comparison: Comparison, epochs: tuple[int, ...], done) -> list[str]:
-    """Return a table of losses and accuracies after some epochs, means over the seeds.
-
-    Raises:
-        ValueError: If a log has no such epoch.
-    """
-    lines = ["| recipe | epoch | training loss | test loss | test accuracy, % |", "|---|---|---|---|---|"]
+    """Return a table of losses and accuracies after some epochs, means over the seeds."""
+    lines = head("| recipe | epoch | training loss | test loss | test accuracy, % |")
     for net, logs in done.items():
         for epoch in epochs:
             rows = [row for log in logs.values() for row in log if row["epoch"] == epoch]
@@ -318,7 +303,7 @@ def _hardware(comparison, done, runs) -> str:
     places = set()
     for net, seed in [(name, number) for name, numbers in done.items() for number in numbers]:
         folder = comparison.study.run_folder(net, seed, runs / comparison.folder)
-        r = json.loads((folder / "result.json").read_text("utf-8"))
+        r = read_json(folder / "result.json")
         places.add(f"{r['backend']}, {precision_of(r)}, {r['hardware']}, commit `{short(r['commit'])}`")
     differ = ". Processors and commits differ too" if len(places) > 1 else ""
     return "; ".join(sorted(places)) + differ

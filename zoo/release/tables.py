@@ -7,7 +7,6 @@ docs/, which stand between `<!-- table:NAME -->` and `<!-- end:NAME -->`. With
 """
 
 import argparse
-import json
 import math
 import re
 import statistics
@@ -27,7 +26,7 @@ from keras_highway.variants import VARIANTS, task_of_variant
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo, format_epochs
 from keras_highway.weights.registry import COLUMNS, RESULTS, WEIGHTS, list_weights, of_row
-from training import analysis_tables, search
+from training import analysis_tables, head, read_json, search
 from zoo.release import claims, results, studies
 from zoo.release.results import command_of, cost_of, published
 
@@ -39,15 +38,12 @@ BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
 
 def all_results(zoo: Path = ZOO) -> dict[str, dict]:
     """Return every result of the zoo by weights name."""
-    return {path.parent.name: json.loads(path.read_text("utf-8")) for path in sorted(zoo.glob("[!.]*/result.json"))}
+    return {path.parent.name: read_json(path) for path in sorted(zoo.glob("[!.]*/result.json"))}
 
 
 def weights_table(zoo: Path = ZOO) -> str:
     """Return the trained weights of image nets and what was measured of them."""
-    lines = [
-        "| weights | test accuracy (last epoch) | published, %: best (mean) | epochs | recipe |",
-        "|---|---|---|---|---|",
-    ]
+    lines = head("| weights | test accuracy (last epoch) | published, %: best (mean) | epochs | recipe |")
     images = {name: result for name, result in all_results(zoo).items() if task_of(result) is IMAGES}
     tables = [table for table in published() if table["metric"] in ("accuracy, %", "top-1 accuracy, %")]
     printed = {row["weights"]: row["published"] for table in tables for row in table["rows"] if "weights" in row}
@@ -61,10 +57,7 @@ def weights_table(zoo: Path = ZOO) -> str:
 
 def language_table(zoo: Path = ZOO) -> str:
     """Return the trained weights of language models."""
-    lines = [
-        "| weights | test perplexity (last epoch) | published | validation | epochs | products in |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = head("| weights | test perplexity (last epoch) | published | validation | epochs | products in |")
     models = {name: result for name, result in all_results(zoo).items() if task_of(result) is LANGUAGE}
     for name, result in models.items():
         products = result.get("precision", "float32").removeprefix("mixed_")
@@ -92,13 +85,10 @@ _DATA = {
 def chosen_table() -> str:
     """Return the ten weights that the README recommends, with their sizes."""
     sizes, measured = {row["name"]: row for row in list_weights(details=True)}, all_results()
-    lines = [
-        "| weights | trained on | input | parameters | file | test result | in wheel |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = head("| weights | trained on | input | parameters | file | test result | in wheel |")
     for name in _CHOSEN:
         row, result, transform = sizes[name], measured[name], WEIGHTS[name].transform
-        wheel = json.loads((ZOO / name / "weights.json").read_text("utf-8"))["wheel"]
+        wheel = read_json(ZOO / name / "weights.json")["wheel"]
         shape = "words" if transform is None else " x ".join(str(n) for n in (*transform.size, transform.channels))
         metric = "perplexity " if task_of(result) is LANGUAGE else ""
         lines.append(
@@ -115,7 +105,7 @@ def _trained_on(measured) -> str:
 
 def variants_table() -> str:
     """Return the variants whose published architecture is known in full, and the count that its source prints."""
-    lines = ["| variant | gating | trainable parameters | as printed | source |", "|---|---|---|---|---|"]
+    lines = head("| variant | gating | trainable parameters | as printed | source |")
     for spec in VARIANTS.values():
         if spec.published_parameters:
             lines.append(
@@ -132,17 +122,14 @@ def variants_table() -> str:
 
 def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
     """Run of some steps on a CPU, which show that a recipe works and are not results."""
-    lines = [
-        "| recipe | steps | training loss, first to last epoch | images/s | images | products in |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = head("| recipe | steps | training loss, first to last epoch | images/s | images | products in |")
     hardware = set()
     for path in sorted(folder.glob("*/recipe.json")):
-        recipe = json.loads(path.read_text("utf-8"))
+        recipe = read_json(path)
         rows = read_log(path.with_name("log.csv"))
         losses = [row["train_loss"] for row in rows]
         speed = statistics.median(row["images_per_second"] for row in rows)
-        environment = json.loads(path.with_name("environment.json").read_text("utf-8"))
+        environment = read_json(path.with_name("environment.json"))
         hardware.add(f"{environment['backend']}, {environment['hardware']}")
         lines.append(
             f"| `{recipe['name']}` | {rows[-1]['step']:.0f} | {losses[0]:.3f} to {losses[-1]:.3f} in {len(rows)} "
@@ -153,7 +140,7 @@ def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
 
 def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.json") -> str:
     """Return the random search of [TVDN, Figure 1] over plain and highway nets of 10 to 100 layers."""
-    result = json.loads(path.read_text("utf-8"))
+    result = read_json(path)
     first, *others = result["rungs"]
     extent = f"{first['runs']} runs of {first['epochs']} epochs"
     extent += "".join(f", the best {rung['runs']} of them on to {rung['epochs']}" for rung in others)
@@ -174,16 +161,7 @@ def _plain_over_highway(cells) -> str:
 
 
 def bring_up_to_date(path: Path, text: str, check: bool) -> int:
-    """Write a file if its text differs, or report the difference.
-
-    Args:
-        path: The file.
-        text: What it should hold.
-        check: Bool, whether to write nothing.
-
-    Returns:
-        1 if it differs and was not written, else 0.
-    """
+    """Write a file if its text differs, or report the difference."""
     if path.exists() and path.read_text("utf-8") == text:
         return 0
     if check:
@@ -198,14 +176,10 @@ _END = "\n\nkeras_highway/data/"
 
 
 def notice(text: str, zoo: Path = ZOO) -> str:
-    """Return a NOTICE with its list of weights made anew.
-
-    Raises:
-        ValueError: If the list's place is not there.
-    """
+    """Return a NOTICE with its list of weights made anew."""
     by_licence = defaultdict(list)
     for path in sorted(zoo.glob("[!.]*/weights.json")):
-        row = json.loads(path.read_text("utf-8"))
+        row = read_json(path)
         if row["wheel"]:
             by_licence[row["data_licence"]].append(row["name"])
     before, start, rest = text.partition(_START)
@@ -218,7 +192,7 @@ def notice(text: str, zoo: Path = ZOO) -> str:
 
 def metric_rows() -> list[dict[str, Any]]:
     """Return a row for each weight of the registry, by name, under `COLUMNS`; a folder of a user's zoo has none."""
-    speed = json.loads(SPEED.read_text("utf-8"))["images_per_second"] if SPEED.exists() else {}
+    speed = read_json(SPEED)["images_per_second"] if SPEED.exists() else {}
     users = registry.users_names()
     return [_row(row, speed) for name, row in sorted(registry.WEIGHTS.items()) if name not in users]
 
@@ -253,8 +227,8 @@ def _size(row: WeightsInfo) -> int | None:
 
 def speed_table(path: Path = BENCHMARKS) -> str:
     """Return the ratios of the benchmarks: processor time on a CPU, which other processes disturb least."""
-    lines = ["| subject / reference | ratio | quartiles | pairs | on |", "|---|---|---|---|---|"]
-    for row in _read(path).values():
+    lines = head("| subject / reference | ratio | quartiles | pairs | on |")
+    for row in read_json(path).values():
         if "wall" not in row:
             continue
         judged = _judged(row)
@@ -268,11 +242,10 @@ def speed_table(path: Path = BENCHMARKS) -> str:
 
 def steps_against_keras_table(path: Path = BENCHMARKS) -> str:
     """Training steps beside keras.applications' ResNet50, in both precisions."""
-    lines = [
-        "| processor time of a training step / keras.applications' ResNet50 | products in float32 | in bfloat16 |",
-        "|---|---|---|",
-    ]
-    rows, made = _read(path), []
+    lines = head(
+        "| processor time of a training step / keras.applications' ResNet50 | products in float32 | in bfloat16 |"
+    )
+    rows, made = read_json(path), []
     for variant in ("resnet50", "highway50"):
         for batch, size in ((32, 128), (4, 224)):
             title = f"{variant} / keras.applications.ResNet50, train, {batch} of {size} px"
@@ -286,8 +259,8 @@ def steps_against_keras_table(path: Path = BENCHMARKS) -> str:
 
 def depth_table(path: Path = BENCHMARKS) -> str:
     """Processor seconds of the scanned fully connected net, by depth."""
-    lines = ["| layers | backend | build and compile, s | first step, s | step, s |", "|---|---|---|---|---|"]
-    for row in _read(path).values():
+    lines = head("| layers | backend | build and compile, s | first step, s | step, s |")
+    for row in read_json(path).values():
         if row["name"] == "highway_fc, build, first step and step":
             for depth in sorted((key for key in row if key.isdigit()), key=int):
                 seconds = " | ".join(f"{row[depth][part][1]:.2f}" for part in ("build", "first_step", "step"))
@@ -299,8 +272,8 @@ def host_pipeline_table(path: Path = BENCHMARKS) -> str:
     """Images a second of one core that the host makes for ImageNet, beside timm's loader."""
     cases = {"plain": "crop and mirroring", "RandAugment": "with RandAugment m7"}
     cases["RandAugment, 3 copies"] = "with RandAugment, three copies of an image (A2)"
-    lines = ["| | images/s a core | timm | ratio | cores for 3,000 images/s |", "|---|---|---|---|---|"]
-    rows = _read(path)
+    lines = head("| | images/s a core | timm | ratio | cores for 3,000 images/s |")
+    rows = read_json(path)
     made = {case: rows[f"host pipeline, 224 px, {case}, images/s of a core [tensorflow, cpu]"] for case in cases}
     for case, row in made.items():
         ours, timm = max(row["ours"]), max(row["timm"])
@@ -313,8 +286,8 @@ def host_pipeline_table(path: Path = BENCHMARKS) -> str:
 
 def int8_table(path: Path = BENCHMARKS) -> str:
     """Return a LiteRT file of 8-bit whole numbers beside one of float32."""
-    lines = ["| | test accuracy | bytes | images per second of processor time |", "|---|---|---|---|"]
-    rows = _read(path)
+    lines = head("| | test accuracy | bytes | images per second of processor time |")
+    rows = read_json(path)
     file = rows["mnist10_w32.tvdn, LiteRT [tensorflow, cpu]"]
     speed = rows["mnist10_w32.tvdn, LiteRT, int8 / float32, batch 100 [tensorflow, cpu]"]
     for kind, side in (("float32", "reference"), ("int8", "subject")):
@@ -326,8 +299,8 @@ def int8_table(path: Path = BENCHMARKS) -> str:
 
 def remat_table(path: Path = BENCHMARKS) -> str:
     """Peak memory and time of training steps with `remat` beside those without."""
-    lines = ["| variant, batch | MiB | with remat | ratio | time, ratio |", "|---|---|---|---|---|"]
-    rows, made = _read(path), []
+    lines = head("| variant, batch | MiB | with remat | ratio | time, ratio |")
+    rows, made = read_json(path), []
     for variant, batch in (("highway110", 128), ("highway50", 8)):
         peak = rows[f"{variant}, remat, peak of two steps, MiB [tensorflow, cpu]"]
         time = rows[f"{variant}: remat / without, train [tensorflow, cpu]"]
@@ -339,10 +312,6 @@ def remat_table(path: Path = BENCHMARKS) -> str:
     pairs = _one({row["n"] for row in made if "n" in row})
     note = f"Memory n = 1; time, medians of {pairs} pairs of steps, processor seconds. {_hardware(made)}."
     return "\n".join([*lines, "", note])
-
-
-def _read(path) -> dict:
-    return json.loads(path.read_text("utf-8"))
 
 
 def _hardware(rows) -> str:
@@ -380,11 +349,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def render(text: str) -> str:
-    """Return a text with every marked table made anew.
-
-    Raises:
-        ValueError: If a marked table is unknown, or has a start or an end alone.
-    """
+    """Return a text with every marked table made anew."""
 
     def table(match):
         name = match[1]

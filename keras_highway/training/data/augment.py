@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
 from keras_highway._support.backend import tensorflow
+from keras_highway._support.schema import check_choice
 from keras_highway.data.images import MOST_PIXELS, NAMELESS, EncodedImage, decode_image, is_upright
 from keras_highway.data.transforms import Transform
 from keras_highway.training.recipe import LARGEST, Recipe, parse_policy
@@ -276,10 +277,7 @@ class RandAugment:
     """A policy with its colours and filter."""
 
     def __init__(self, policy: str, fill=(124, 116, 104), interpolation: str = "bicubic"):
-        if interpolation not in _FILTERS:
-            raise ValueError(
-                f"`interpolation` must be one of {', '.join(_FILTERS)}. Received: interpolation={interpolation!r}"
-            )
+        check_choice("interpolation", interpolation, _FILTERS)
         self.policy, self.fill, self._filters = parse_policy(policy), fill, _FILTERS[interpolation]
 
     def __call__(self, image: Image.Image, draw: np.random.Generator) -> Image.Image:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.backend import tensorflow
+from keras_highway._support.schema import refuse
 from keras_highway._support.terminal import is_text, visible
 from keras_highway.data import Dataset
 from keras_highway.data.datasets import check_class_names
@@ -111,8 +112,7 @@ class FolderSource:
         positions = np.minimum(positions, self.test_images - 1)
         data = tf.data.Dataset.from_tensor_slices((paths[positions], labels[positions]))
         data = data.map(
-            lambda path, label: (self._read(path), label, tf.zeros([2], tf.int64)),
-            num_parallel_calls=tf.data.AUTOTUNE,
+            lambda path, label: (self._read(path), label, tf.zeros([2], tf.int64)), num_parallel_calls=tf.data.AUTOTUNE
         )
         own = size // shard.count
         decoded = batches(data, CentralCrop(self._transform), own)
@@ -205,10 +205,11 @@ def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]
     """Return the images of classes, class after class, sorted by name."""
     paths, labels = [], []
     for label, (name, files) in enumerate(photographs_of(folder, names)):
-        if not files:
-            raise ValueError(f"{folder / name} holds no images: {', '.join(SUFFIXES)}.")
-        if strange := next((file for file in files if not is_text(str(file))), None):
-            raise ValueError(f"The name of a file is not UTF-8: rename it. Received: {visible(strange)}")
+        strange = next((file for file in files if not is_text(str(file))), None)
+        refuse(
+            (not files, f"{folder / name} holds no images: {', '.join(SUFFIXES)}."),
+            (strange, f"The name of a file is not UTF-8: rename it. Received: {visible(strange)}"),
+        )
         paths += map(str, files)
         labels += [label] * len(files)
     return np.array(paths), np.array(labels, np.int64)

@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_npz
+from keras_highway._support.schema import refuse, reworded
 from keras_highway.data.datasets import SHARDS
 from keras_highway.data.images import EncodedImage
 from keras_highway.data.photographs import Photograph, PhotographSet, class_labels
@@ -40,10 +41,8 @@ def read_manifest(folder: Path) -> dict:
         raise FileNotFoundError(
             f"{folder} has no finished shards. Write them: python -m keras_highway.training.shards DIR --out SHARDS"
         )
-    try:
+    with reworded(f"{path} is not a manifest of shards", msgspec.DecodeError):
         manifest = msgspec.json.decode(path.read_bytes(), type=_Manifest)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"{path} is not a manifest of shards: {error}") from error
     files = [name for split in manifest.splits.values() for name in split.get("files", [".."])]
     if manifest.format != FORMAT or set(manifest.splits) != set(SPLITS) or any(Path(n).name != n for n in files):
         raise ValueError(f"{path} is not a manifest of shards. Received: format={manifest.format!r}")
@@ -62,11 +61,15 @@ class Shards:
         n = len(self.labels)
         sound = self.places.shape == (n, 3) and self.labels.shape == self.names.shape == (n,) and n > 0
         sound = sound and self.places.dtype == self.labels.dtype == np.int64
-        if not sound or self.places.min() < 0 or not 0 <= self.labels.min() <= self.labels.max() < classes:
-            raise ValueError(f"{index} is not an index of shards.")
-        shard, offset, length = self.places.T
-        if shard.max() >= len(sizes) or (offset > sizes[shard] - length).any():
-            raise ValueError(f"{index} and the shards differ: `... shards {folder} --check` names damaged files.")
+        sound = sound and self.places.min() >= 0 and 0 <= self.labels.min() <= self.labels.max() < classes
+        shard, offset, length = self.places.T if sound else np.zeros((3, 1), np.int64)
+        refuse(
+            (not sound, f"{index} is not an index of shards."),
+            (
+                shard.max() >= len(sizes) or (offset > sizes[shard] - length).any(),
+                f"{index} and the shards differ: `... shards {folder} --check` names damaged files.",
+            ),
+        )
         self._files = [os.open(path, os.O_RDONLY) for path in self.paths]
         weakref.finalize(self, lambda files: [os.close(file) for file in files], self._files)
 

@@ -27,8 +27,8 @@ class ArraySource:
     """MNIST, CIFAR and other sets that fit into memory; a batch is rows of integers, see `DeviceImages`."""
 
     def __init__(self, recipe: Recipe, data_dir):
-        data = _dataset(recipe.data, data_dir)
-        self._recipe = recipe
+        self._recipe, made_up = recipe, recipe.data.startswith(PREFIX)
+        data = synthetic_dataset(recipe.data) if made_up else load_dataset(recipe.data, data_dir)
         train, test = (data.x_train, data.y_train), (data.x_test, data.y_test)
         if recipe.holdout_images is not None:
             first = remaining(len(train[0]), recipe.holdout_images)
@@ -36,7 +36,6 @@ class ArraySource:
         self._train = tuple(a[: recipe.train_images] for a in train)
         self._test = tuple(a[: recipe.test_images] for a in test)
         self.images, self.test_images, self.classes = len(self._train[0]), len(self._test[0]), len(data.classes)
-        made_up = recipe.data.startswith(PREFIX)
         # Names of your own set; the package knows the others.
         known = made_up or data.classes == CLASSES[recipe.data]
         self.class_names: tuple[str, ...] = () if known else data.classes
@@ -95,12 +94,6 @@ class ArraySource:
             batch[:count, 0] += np.arange(first, first + count, dtype=np.int32)
             batch[:count, 4] = 1
             yield (shard.of(batch),)
-
-
-def _dataset(name, data_dir):
-    if name.startswith(PREFIX):
-        return synthetic_dataset(name)
-    return load_dataset(name, data_dir)
 
 
 def open_source(recipe: Recipe, data_dir) -> Source:

@@ -2,27 +2,21 @@
 
 import numpy as np
 
+from keras_highway._support.schema import check_choice
 from keras_highway.data import Dataset
 from keras_highway.data.ptb import Corpus
 from keras_highway.data.vocabulary import Vocabulary
 
 PREFIX = "synthetic_"
 SYNTHETIC_CORPUS = "synthetic_ptb"
-_SHAPES = {
-    "mnist": (28, 28, 1),
-    "cifar10": (32, 32, 3),
-    "cifar100": (32, 32, 3),
-    "imagenet": (64, 64, 3),
-}
+_SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3), "imagenet": (64, 64, 3)}
 _TRAIN, _TEST, _CLASSES = 200, 50, 10
 
 
 def synthetic_dataset(name: str) -> Dataset:
     """Make 200 training and 50 test images of 10 classes: noise, with a bright patch at the class's own position."""
-    shape = _SHAPES.get(name.removeprefix(PREFIX))
-    if shape is None:
-        known = ", ".join(PREFIX + key for key in _SHAPES)
-        raise ValueError(f"Unknown synthetic data set; known: {known}. Received: {name!r}")
+    check_choice("data", name, [PREFIX + key for key in _SHAPES])
+    shape = _SHAPES[name.removeprefix(PREFIX)]
     draw = np.random.default_rng(0)
     x_train, y_train = _split(draw, _TRAIN, shape)
     x_test, y_test = _split(draw, _TEST, shape)

@@ -18,7 +18,7 @@ import os
 import keras
 import numpy as np
 
-from keras_highway._support.terminal import did_you_mean
+from keras_highway._support.schema import check_choice, refuse
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.distributed import engines
 from keras_highway.training.program import Program
@@ -56,19 +56,14 @@ class Strategy:
     def check(self, recipe) -> None:
         """Raise a ValueError for a recipe whose batches cannot be divided among the replicas."""
         if not recipe.task.divides:
-            if self.replicas > 1:
-                raise ValueError(
-                    "A language model trains on one device: use --strategy none. "
-                    f"Received: strategy={self.name!r}, {self.replicas} replicas"
-                )
+            text = f"Received: strategy={self.name!r}, {self.replicas} replicas"
+            refuse((self.replicas > 1, f"A language model trains on one device: use --strategy none. {text}"))
             return
         block = recipe.mixed_samples
-        if recipe.batch_size % (self.replicas * recipe.micro_batches * block):
-            blocks = f" of blocks of {block} samples that are mixed" if recipe.mixes else ""
-            raise ValueError(
-                f"The batch must divide evenly: {self.replicas} replicas of {recipe.micro_batches} micro-batches"
-                f"{blocks}. Received: batch_size={recipe.batch_size}"
-            )
+        of = f" of blocks of {block} samples that are mixed" if recipe.mixes else ""
+        text = f"The batch must divide evenly: {self.replicas} replicas of {recipe.micro_batches} micro-batches{of}."
+        uneven = recipe.batch_size % (self.replicas * recipe.micro_batches * block)
+        refuse((uneven, f"{text} Received: batch_size={recipe.batch_size}"))
 
     def engine(self, program: Program):
         """Return the engine that runs the program's steps."""
@@ -261,9 +256,7 @@ class JaxDataParallel(Strategy):
 
 def make_strategy(name: str) -> Strategy:
     """Make a strategy; once in a process, and before anything else uses the devices."""
-    if name not in NAMES:
-        hint = did_you_mean(name, NAMES)
-        raise ValueError(f"Unknown strategy.{hint} Known: {', '.join(NAMES)}. Received: strategy={name!r}")
+    check_choice("strategy", name, NAMES)
     if name == "auto":
         name = _automatic()
     backend = keras.backend.backend()

@@ -71,11 +71,7 @@ def _small(spec: NetSpec) -> dict:
             replace(stage, filters=stage.filters and 4 + 2 * i, highways=stage.highways[:1])
             for i, stage in enumerate(spec.stages)
         )
-        return {
-            "stages": stages,
-            "neck_width": spec.neck_width and 8,
-            "hidden_units": spec.hidden_units and 12,
-        }
+        return {"stages": stages, "neck_width": spec.neck_width and 8, "hidden_units": spec.hidden_units and 12}
     if isinstance(spec, CharLMSpec):
         return {"kernels": (1, 2), "filters": (6, 10), "char_units": 4, "units": 12, "streams": 4}
     return {"depth": 4, "units": 8}

@@ -115,10 +115,7 @@ _OTHERS = (
     "highway101 highway152 resnet50 resnet101 resnet152 highway50_uie highway50_uie_nobn highway_full50_uie "
     "highway_full50_uie_nobn resnet50_uie resnet50_uie_nobn highway_resnet50 highway_resnet101 highway_resnet152"
 )
-_UIE = (
-    _HIGHWAY50,
-    *(replace(_HIGHWAY50, name=name, variant=name, weights=f"{name}.uie") for name in _OTHERS.split()),
-)
+_UIE = (_HIGHWAY50, *(replace(_HIGHWAY50, name=name, variant=name, weights=f"{name}.uie") for name in _OTHERS.split()))
 
 
 _RSB_NETS = ("highway50", "highway101", "highway152", "resnet50", "resnet101", "resnet152")
