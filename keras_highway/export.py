@@ -102,7 +102,7 @@ def export(
     Returns:
         The largest difference from the Keras network, relative to its largest
         output if that is above 1. With `int8`: the share of images to which
-        both networks give the same class.
+        both networks give the same class, or the same labels of a sigmoid.
     """
     path = Path(path)
     _check_request(model, path, export_format, samples, int8)
@@ -136,7 +136,9 @@ def export(
                 is_right = result <= TOLERANCE  # NaN is wrong
                 problem = f"differs from the Keras network by {result:.2g}"
             else:
-                result = float(np.mean(computed[0].argmax(-1) == expected[0].argmax(-1)))
+                activation = getattr(net.layers[-1], "activation", None)
+                ours, theirs = (_labels(outputs[0], activation) for outputs in (computed, expected))
+                result = float(np.mean((ours == theirs).all(-1)))
                 is_right = result >= _INT8_AGREEMENT
                 problem = f"agrees with the Keras network on {100 * result:.1f} % of the images: pass more of them"
             if not is_right:
@@ -145,6 +147,14 @@ def export(
         return result
     finally:
         remove(partial)
+
+
+def _labels(outputs: np.ndarray, activation: object) -> np.ndarray:
+    """Return the class of each image, or for a sigmoid and for one output, which labels it has."""
+    sigmoid = activation is keras.activations.sigmoid
+    if outputs.shape[-1] > 1 and not sigmoid:
+        return outputs.argmax(-1)[:, None]
+    return outputs > (0.5 if sigmoid else 0.0)
 
 
 def _check_request(
