@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import fake_hub as fake
 import keras
@@ -117,7 +118,7 @@ def test_save_and_load_keep_the_activation_of_the_head(classes, activation, tmp_
     assert json.loads((folder / "weights.json").read_text())["activation"] == (activation or "linear")
     os.remove(folder / "weights.json")  # the weight file knows it, too
     np.testing.assert_array_equal(np.asarray(kh.load(folder)(x)), np.asarray(model(x)))
-    alone = keras.saving.load_model(bundle(kh.save(again, tmp_path / "more"), tmp_path / "bundle"))
+    alone: Any = keras.saving.load_model(bundle(kh.save(again, tmp_path / "more"), tmp_path / "bundle"))
     np.testing.assert_array_equal(np.asarray(alone(x)), np.asarray(model(x)))
     assert kh.create_model("mnist10_w16", classes=1).get_layer("head").activation is keras.activations.sigmoid
 
