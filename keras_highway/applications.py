@@ -75,41 +75,37 @@ def create_model(
     Args:
         variant: One of `list_models()`.
         weights: `None` (random), a data set (`"mnist"`), a weights name
-            (`"mnist10_w16.tvdn"`) or its tag, a `.weights.h5` file or the
-            folder of one, or `"hf://org/name[@revision]"`. Defaults to
-            `None`.
+            (`"mnist10_w16.tvdn"`) or its part after the dot, a `.weights.h5`
+            file or the folder of one, or `"hf://org/name[@revision]"`.
+            Defaults to `None`.
         include_top: Bool, whether to end with the classifier. Defaults to `True`.
-        input_tensor: Optional Keras tensor to build upon.
+        input_tensor: Optional Keras tensor to use as the input.
         input_shape: Optional tuple (height, width, channels). Defaults to
-            the shape of the weights' test images, else to the variant's. A
+            the test image shape of the weights, else of the variant. A
             convolutional net without the classifier takes any height and
-            width. Trained
-            convolutional nets take any number of channels, as in timm: for
-            one channel the first kernel is summed over its channels, so that a
-            grey image gives what three equal channels gave; for several its
-            channels are repeated and scaled.
+            width. Trained convolutional nets take any number of channels, as
+            in timm: the first kernel is summed over its channels for one
+            channel, else repeated and scaled.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
-        classes: Int or list of names. With trained weights and another number
-            of classes than theirs, or other names, the body is trained and the
-            head fresh, which a warning (`kh.FreshHead`) reports; the same
-            number keeps the trained head. `kh.save` and
-            `kh.decode_predictions` use the names. Defaults to the classes of
-            the weights, else to the variant's number.
+        classes: Int or list of names. If number or names differ from the
+            trained weights, the head is random and a warning
+            (`kh.FreshHead`) says so. `kh.save` and `kh.decode_predictions`
+            use the names. Defaults to the classes of the weights, else of the
+            variant.
         classifier_activation: Activation of the classifier, `None` for
             logits. Defaults to `"auto"`: the weights' own; for a random head
             `"softmax"`, and `"sigmoid"` for one class.
         name: Name of the model. Defaults to the variant.
         dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`.
-        include_preprocessing: Bool, whether the model takes images of any
-            size, pixels in [0, 255], uint8 or float, and resizes, crops and
-            normalizes them itself in a layer `preprocessing`, as the weights'
-            transform specifies (see `kh.layers.Preprocessing`). A `Transform`
-            or its name (see `get_transform`) replaces the weights' own.
-            `input_shape` is then the shape of the incoming images, by default
-            any height and width, and the network sees the transform's size. Defaults to `False`.
+        include_preprocessing: Bool, whether the model resizes, crops and
+            normalizes images itself (see `kh.layers.Preprocessing`). It then
+            takes images of any size, uint8 or float, with pixels in [0, 255],
+            and `input_shape` is their shape. The transform is the one of the
+            weights; pass a `Transform` or its name (see `get_transform`) for
+            another. Defaults to `False`.
         **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,
-            `gate_bias=-2.0`, `stochastic_depth=0.05`, or `remat=True`, which
-            trains in less memory: each block is recomputed for its gradient.
+            `gate_bias=-2.0`, `stochastic_depth=0.05`, or `remat=True`
+            (gradient checkpointing, which takes less memory).
 
     Returns:
         A functional `keras.Model`: `stem`, `stage1_block1`, ..., `head`. For a
@@ -117,8 +113,8 @@ def create_model(
         words.
 
     Raises:
-        ValueError: If an argument is unknown or out of its range, or the
-            weights do not fit.
+        ValueError: If an argument is unknown or invalid, or the weights do
+            not fit.
     """
     if weights is None:
         override(get_spec(variant), **spec_overrides).check_start()
@@ -143,7 +139,7 @@ def build_with(
     include_preprocessing: bool | str | Transform = False,
     **spec_overrides: Any,
 ) -> keras.Model:
-    """Build a variant as `create_model`, from a resolved file or `None`, without the blocks `removed`."""
+    """Do the work of `create_model`, with a resolved file or `None`, and without the blocks `removed`."""
     sizes = {"classes": classes, "input_shape": input_shape}
     own = {} if file is None else own_form(variant, file, {**sizes, **spec_overrides})
     passed = {k: v for k, v in sizes.items() if v is not None} if get_spec(variant).task is LANGUAGE else {}
@@ -151,8 +147,8 @@ def build_with(
     if spec.task is LANGUAGE:
         if input_tensor is not None or pooling is not None or not include_top or include_preprocessing:
             raise ValueError(
-                f"Variant {variant!r} takes words: leave out the arguments for images. Received: {input_tensor=}, "
-                f"{pooling=}, {include_top=}, {include_preprocessing=}"
+                f"Variant {variant!r} is a language model: leave out the arguments for images. Received: "
+                f"{input_tensor=}, {pooling=}, {include_top=}, {include_preprocessing=}"
             )
         if file is not None:
             check_language_model(file, spec)
@@ -210,25 +206,23 @@ def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
         weights: A weights name (`"mnist10_w16.tvdn"`), a folder of the zoo or
             of a run, a `.weights.h5` file that `keras_highway` wrote,
             `"hf://org/name[@revision]"`, or a `.keras` file that `model.save`
-            wrote for a net of this package. A variant's name (`"mnist10_w16"`)
-            is refused with the names of its weights, of which there may be
-            several.
-        **kwargs: As in `create_model`, e.g. `include_top=False`; for a
-            `.keras` file only `classifier_activation`, by default its own.
+            wrote for a net of this package. The name of a variant
+            (`"mnist10_w16"`) is refused, because it may have several weights.
+        **kwargs: As in `create_model`, e.g. `include_top=False`. A `.keras`
+            file takes only `classifier_activation`.
 
     Returns:
         A functional `keras.Model`.
 
     Raises:
         ValueError: If there are no such weights, or the file is broken.
-        HubError: An `OSError`; if they are on the Hub and cannot be
-            downloaded.
+        HubError: If a download from the Hub fails. It is an `OSError`.
     """
     return model_of(resolve(weights), **kwargs)
 
 
 def model_of(file: WeightsFile, /, **kwargs: Any) -> keras.Model:
-    """As `load`, of a weight file that has been read."""
+    """Build the model of a `WeightsFile`; see `load`."""
     if file.archive is not None:
         return keras_archive.load(file.archive, **kwargs)
     return build_with(file.variant, file, **kwargs)
@@ -253,8 +247,7 @@ def _transform_of(spec: NetSpec, file: WeightsFile | None, wanted: bool | str | 
     data = published_for(get_spec(spec.name))
     if data is None:
         raise ValueError(
-            f"The preprocessing for variant {spec.name!r} is unknown: pass a Transform. "
-            "Received: include_preprocessing=True"
+            f"Variant {spec.name!r} has no known preprocessing: pass a Transform. Received: include_preprocessing=True"
         )
     return TRANSFORMS[data]
 
@@ -274,7 +267,7 @@ _DOC = """Build {title} [{source}].
         weights: `None` (random), `"imagenet"`, a weights name or its tag, a
             `.weights.h5` file, or `"hf://org/name[@revision]"`. Defaults to
             `"imagenet"`.
-        input_tensor: Optional Keras tensor to build upon.
+        input_tensor: Optional Keras tensor to use as the input.
         input_shape: Optional tuple (height, width, channels). Defaults to
             the shape of the weights' test images, `(224, 224, 3)` for
             ImageNet; without the classifier any height and width. For other

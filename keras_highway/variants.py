@@ -20,7 +20,7 @@ _HIGHWAY50 = ConvNetSpec(
     zero_init=True,
     input_shape=(224, 224, 3),
     classes=1000,
-    source="BLOG, Evidence 3; the gate bias -1 is from UIE, 5.1, since BLOG prints none",
+    source="BLOG, Evidence 3; gate bias from UIE, 5.1",
     published_parameters=26_443_560,
     printed_parameters="26.4 M",
 )
@@ -38,7 +38,7 @@ _UIE = replace(
     name="highway50_uie",
     post_activation=False,
     zero_init=False,
-    source="UIE, 5.1; widths and strides are from BLOG's Highway50, since the paper prints none",
+    source="UIE, 5.1; widths and strides from BLOG's Highway50",
     published_parameters=None,
     printed_parameters="",
 )
@@ -166,7 +166,7 @@ _CIFAR110 = (
         name="highway111",
         widths=(12, 24, 48),
         neck_width=64,
-        source="BLOG, Further Reducing Parameters; 12/24/48 (multiplier 0.75): the text's 16/24/48 gives 2.05 M",
+        source="BLOG, Further Reducing Parameters; widths 12/24/48 (0.75 times); the text's 16/24/48 have 2.05 M",
         published_parameters=1_977_282,
         printed_parameters="1.97 M",
     ),

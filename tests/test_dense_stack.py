@@ -90,7 +90,7 @@ def test_what_a_stack_cannot_do_is_an_error():
         build(override(VARIANTS["highway_fc1000"], stochastic_depth=0.1))
     with pytest.raises(ValueError, match=r"index=20"):
         built().block(20)
-    with pytest.raises(ValueError, match="same known width"):
+    with pytest.raises(ValueError, match="must equal the input width"):
         HighwayDenseStack(3, units=4).build((None, 6))
     with pytest.raises(ValueError, match="depth=0"):
         HighwayDenseStack(0)

@@ -122,7 +122,7 @@ def test_what_does_not_belong_together_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="vocabulary that was passed does not match the weights"):
         kh.CharLM(weights=folder, vocabulary=other)
     (tmp_path / "model.weights.h5").write_bytes((folder / "model.weights.h5").read_bytes())
-    with pytest.raises(ValueError, match=r"There is no .*vocabulary\.json"):
+    with pytest.raises(ValueError, match=r"vocabulary\.json does not exist"):
         kh.CharLM(weights=tmp_path)
     (tmp_path / "vocabulary.json").write_text("{}")
     with pytest.raises(ValueError, match=r"vocabulary\.json is malformed"):

@@ -218,7 +218,7 @@ def test_channels_first(gate):
     ],
 )
 def test_a_change_of_width_is_refused(layer, shape, output, instead):
-    with pytest.raises(ValueError, match="same known width") as error:
+    with pytest.raises(ValueError, match="must equal the input width") as error:
         layer(array(*shape))
     for part in (type(layer).__name__, "'wide'", str(shape), output, instead):
         assert part in str(error.value)

@@ -72,7 +72,7 @@ def test_what_is_refused():
     kh.enable_lora(net)
     with pytest.raises(ValueError, match="merge_lora"):
         kh.enable_lora(net)
-    with pytest.raises(ValueError, match="convolutions or dense layers"):
+    with pytest.raises(ValueError, match="no convolution or dense layer"):
         kh.enable_lora(keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization()]))
 
 

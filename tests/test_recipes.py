@@ -62,7 +62,7 @@ def test_the_size_that_a_recipe_states_gives_way_to_that_of_another_transform():
     smaller = with_settings(recipe, ["transform=imagenet_64", "net.gate_bias=-3"])
     assert smaller.input_shape == (64, 64, 3) and dict(smaller.overrides) == {"gate_bias": -3}
     assert with_settings(recipe, ["transform=imagenet_128"]) == recipe
-    with pytest.raises(ValueError, match=r"net\.input_shape must be the size .*128, 128, 3"):
+    with pytest.raises(ValueError, match=r"net\.input_shape must equal the image size .*128, 128, 3"):
         with_settings(recipe, ["transform=imagenet_64", "net.input_shape=[128,128,3]"])
     with pytest.raises(ValueError, match=r"Did you mean 'imagenet_64'"):
         with_settings(recipe, ["transform=imagenet64"])

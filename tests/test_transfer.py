@@ -227,7 +227,7 @@ def test_layer_groups():
     }
     tied = kh.layer_groups(kh.create_model("highway110", gate="tied", blocks=(2,), widths=(4,), stem_width=4))
     assert {layer.name for layer in tied["stage1"]} == {"stage1_block1", "stage1_block2", "stage1_gate"}
-    with pytest.raises(ValueError, match="no stages to group by"):
+    with pytest.raises(ValueError, match="must have layers named"):
         kh.layer_groups(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
 
 

@@ -32,8 +32,8 @@ class StageCost(NamedTuple):
         multiply_adds: Multiply-adds for one image.
         activations: Output elements of convolutions and dense layers for one
             image.
-        activation_bytes: Bytes of these and of the mixes, kept for the backward
-            pass of one image.
+        activation_bytes: Bytes of these and of the sums `h·t + x·c`, kept for
+            the backward pass of one image.
     """
 
     stage: str
@@ -55,10 +55,10 @@ class Cost(list[StageCost]):
 def cost(model: keras.Model) -> Cost:
     """Count parameters, multiply-adds and activations of a model, by stage.
 
-    Convolutions and dense layers count, as in timm and fvcore. The memory also includes the mixes of the
-    blocks, in the skip dtype. It leaves out the outputs of batch
-    normalization and activation functions. So it compares networks and is
-    not a measured peak.
+    Convolutions and dense layers count, as in timm and fvcore. The memory also
+    includes the sums `h·t + x·c` of the blocks. It leaves out the outputs of
+    batch normalization and activation functions: use it to compare networks,
+    not to predict peak memory.
 
     The stage of a layer is in its name, `stage<n>_...`. Other layers belong
     to the stem if they come before the first block, and else to the head.
@@ -89,7 +89,7 @@ def parameters_of(weights: Iterable[Any]) -> int:
 
 
 def adapted_weights(model: keras.Model) -> set[int]:
-    """Return the ids of the weights that `Normalization` layers compute from data: they are no parameters."""
+    """Return the ids of the statistics of `Normalization` layers, which are not parameters."""
     layers: Any = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
     return {id(w) for layer in layers if isinstance(layer, keras.layers.Normalization) for w in layer.weights}
 
@@ -167,7 +167,7 @@ def _parts(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, int, int]]
         yield _kernel(layer, layer.compute_output_shape((1, *shape)))
     elif not isinstance(layer, (ChannelGate, SharedKernels)) and any(len(w.shape) > 1 for w in layer.weights):
         raise ValueError(
-            "`model` must have its kernels in convolutions, dense layers and gated blocks. "
+            "`model` must have kernels only in convolutions, dense layers and gated blocks. "
             f"Received: layer {layer.name!r} of type {type(layer).__name__}"
         )
 

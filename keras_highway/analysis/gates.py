@@ -241,7 +241,7 @@ def check_learned(known: Mapping[str, GatedBlock], gate: str) -> None:
             else "use an analysis without gates, e.g. trace, lesion_curve or estimation_error"
         )
         raise ValueError(
-            f"`gate` must be a learned gate, and gating={gatings[0].name!r} (y = {gatings[0].formula}) learns "
+            f"`gate` must be a learned gate. gating={gatings[0].name!r} (y = {gatings[0].formula}) learns "
             f"{' and '.join(learned) or 'none'}: {hint}. Received: gate={gate!r}"
         )
 

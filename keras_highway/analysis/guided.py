@@ -1,4 +1,4 @@
-"""Pixels that excite a unit: guided back-propagation, receptive fields and top patches [UIE, Figure 4]."""
+"""Guided backpropagation, receptive fields and top patches of a unit [UIE, Figure 4]."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -115,8 +115,8 @@ def receptive_field(model: keras.Model, block: str | GatedBlock) -> Field:
     field, culprit = found[0]
     if field is None:
         raise ValueError(
-            "`block` must be behind image layers that keep every pixel at its place, or convolutions, pooling and "
-            f"padding. Received: block={name!r}, behind {culprit}"
+            "All layers before `block` must be convolutions, pooling, padding, or layers that do not move pixels. "
+            f"Received: block={name!r}, after {culprit}"
         )
     return field
 
@@ -235,14 +235,12 @@ def guided_backprop(
     *,
     transform: Callable[[Any], Any] | None = None,
 ) -> GuidedGradients:
-    """Back-propagate the activation of a unit to images, with only positive evidence through the ReLUs.
+    """Return the guided gradients of a unit with respect to images (guided backpropagation).
 
-    At every ReLU the derivative is zero where its input was negative, as
-    always, and also where the derivative itself is negative. Only pixels that
-    excite the unit remain. This holds for Keras's ReLU layer, activation and
-    operation, also in nested models, and not for leaky ReLUs and
-    `keras.ops.relu` inside your own layers. The unit is a channel of the
-    output `y` of a block, at its most active position in each image.
+    Every ReLU also sets negative gradients to zero, so that only pixels that
+    excite the unit remain. This includes ReLUs in nested models, but not leaky
+    ReLUs and `keras.ops.relu` inside your own layers. The unit is a channel of
+    the output `y` of a block, at its most active position in each image.
 
     ```python
     best = kh.analysis.top_patches(model, images, "stage1_block3", channel=5)
@@ -265,8 +263,8 @@ def guided_backprop(
 
     Raises:
         ValueError: If a block, stage or channel is unknown, the images do not
-            fit, a layer that is no model contains a `keras.layers.ReLU`, or
-            the backend is not TensorFlow, JAX or PyTorch.
+            fit, a layer (not a model) contains a `keras.layers.ReLU`, or the
+            backend is not TensorFlow, JAX or PyTorch.
     """
     x = images if transform is None else transform(images)
     check_batch(x, model)
@@ -369,8 +367,8 @@ def _guided_copy(model: keras.Model) -> keras.Model:
     for layer in copy._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public one)
         if _is_relu(layer) and id(layer) not in met:
             raise ValueError(
-                "`model` must not have a ReLU layer inside a layer that is no functional model: use "
-                f"keras.layers.Activation('relu') there. Received: {layer.name!r}"
+                "A layer of `model` must not contain a keras.layers.ReLU: use keras.layers.Activation('relu'). "
+                f"Received: {layer.name!r}"
             )
         _guide_functions(layer)
     return copy

@@ -1,4 +1,4 @@
-"""Lesions, permutations and removals of blocks over a data set, and networks without blocks."""
+"""Disable, permute or remove blocks, and measure the accuracy on a data set."""
 
 import math
 import time
@@ -123,10 +123,9 @@ def lesion_curve(model: keras.Model, data: Iterable[Any], blocks: Blocks | None 
         data: A pair (samples, labels), or an iterable of pairs. Labels are
             class numbers.
         blocks: Names or blocks. Defaults to `None`: all but the transitions.
-        **options: `batch_size` (Int, defaults to `100`; behind the last block
-            there are that many samples for each lesion), `transform` (function
-            from a batch of samples to the input of the model) and `progress`
-            (Bool).
+        **options: `batch_size` (Int, defaults to `100`; late blocks process
+            as many samples per lesion), `transform` (function from a batch of
+            samples to the input of the model) and `progress` (Bool).
 
     Returns:
         A `LesionCurve`.
@@ -162,12 +161,12 @@ def reshuffle_curve(
     seeds: Sequence[int] = (0, 1, 2),
     **options: Any,
 ) -> ReshuffleCurve:
-    """Permute the blocks of a stage and measure the error against the disorder [UIE, 4.4, "Shuffling"].
+    """Measure the accuracy with the blocks of a stage in random orders [UIE, 4.4, "Shuffling"].
 
     For each seed, random pairs of blocks swap positions, one pair after
     another. The network is measured after 1, 2, 4, ... swaps (Veit et al.
-    2016). Transitions keep their place. In a stage with tied gates so does
-    the first block, which has its own gate.
+    2016). Transitions keep their position. In a stage with tied gates, the
+    first block keeps its position, too, because it has its own gate.
 
     Args:
         model: As in `lesion_curve`.
@@ -175,7 +174,7 @@ def reshuffle_curve(
         stage: Name of the stage, e.g. `"stage2"`. Defaults to the only one.
         swaps: Ints, numbers of swaps to measure after. Defaults to the powers
             of 2 up to the number of blocks.
-        seeds: Ints, one path of swaps each. Defaults to `(0, 1, 2)`.
+        seeds: Ints, each for one series of swaps. Defaults to `(0, 1, 2)`.
         **options: As in `lesion_curve`.
 
     Returns:
@@ -218,7 +217,7 @@ def drop_k_curve(
 ) -> DropCurve:
     """Lesion `k` random blocks at once and measure the network.
 
-    Each seed draws one order of the blocks; `k` takes the first `k` of it.
+    Each seed draws one order of the blocks. The first `k` are lesioned.
 
     Args:
         model: As in `lesion_curve`.
@@ -281,7 +280,7 @@ def _interchangeable(known: Mapping[str, GatedBlock], stage: str | None) -> tupl
     names = [name for name in names if known[name].gate == "tied"] or names
     if stage is None or len(names) < 2:
         raise ValueError(
-            f"`stage` must be one of {', '.join(groups)} and have two blocks that are not transitions. "
+            f"`stage` must be one of {', '.join(groups)}, with at least two blocks that are not transitions. "
             f"Received: stage={stage!r}"
         )
     return stage, names
@@ -388,10 +387,9 @@ def trim(
     small.model.save("small.keras")
     ```
 
-    Do not choose on the test images. An order looks better on the images it
-    was chosen on: `choose_on` names other images that determine how many
-    blocks go, and `confidence` compares an upper bound of their cost with the
-    budget.
+    Do not choose on the test images. The cost is underestimated on the images
+    that determine the order, so pass other images as `choose_on`. With
+    `confidence`, an upper bound of the cost must be within the budget.
 
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
@@ -405,12 +403,12 @@ def trim(
             gate) or `"greedy"` (the block whose removal costs least after the
             earlier removals; one pass over the data for every block). Defaults
             to `"lesion"`.
-        choose_on: Other data of the same form to measure every depth on; then
-            `data` only determine the order. Defaults to `None`, the same data.
-        confidence: Float below 1, e.g. `0.95`: compare the one-sided upper
-            bound of the cost (`Paired.highest_cost`) with the budget, and
-            stop at the first depth beyond it. Needs `choose_on`. Defaults to
-            `None`: compare the measured cost.
+        choose_on: Other data, to measure every depth on. `data` then only
+            determine the order. Defaults to `None`: `data`.
+        confidence: Float below 1, e.g. `0.95`: stop at the first depth whose
+            one-sided upper bound of the cost (`Paired.highest_cost`) exceeds
+            the budget. Needs `choose_on`. Defaults to `None`: use the measured
+            cost.
         **options: `batch_size`, `transform` and `progress`, as in
             `lesion_curve`.
 
@@ -418,9 +416,9 @@ def trim(
         A `Trimmed`; its curve is measured on `choose_on`.
 
     Raises:
-        ValueError: If every block is a transition, an argument is out of
-            range, no block learns a gate (`order="gates"`), or the data are
-            empty, unlabelled or do not fit.
+        ValueError: If every block is a transition, an argument is invalid,
+            no block learns a gate (`order="gates"`), or the data are empty,
+            unlabelled or do not fit.
     """
     refuse(
         (not 0 <= budget <= 1, f"`budget` must be from 0 to 1: 0.001 is 0.1 point. Received: budget={budget!r}"),

@@ -112,7 +112,7 @@ def spread_gates(traces: Mapping[str, BlockTrace], gate: str, sample: int) -> di
     known = {name for name in ("t", "c") if all(getattr(entry, name).ndim for entry in traces.values())}
     if gate not in known:
         raise ValueError(
-            f"`gate` must be a gate that is not constant in any block: {' or '.join(sorted(known)) or 'none'}. "
+            f"`gate` must not be constant. Gates that vary in every block: {' or '.join(sorted(known)) or 'none'}. "
             f"Received: gate={gate!r}"
         )
     return {name: np.broadcast_to(getattr(entry, gate), entry.x.shape)[sample] for name, entry in traces.items()}
@@ -285,7 +285,7 @@ def plot_gate_summary(
     widths = {name.split(":")[0]: y.shape[axes[name]] for name, y in outputs.items()}
     if activity.mean.keys() != gates.keys() or not {name.split(":")[0] for name in gates} <= bias.keys():
         raise ValueError(
-            "`bias`, `activity` and `traces` must be of the same blocks. "
+            "`bias`, `activity` and `traces` must have the same blocks. "
             f"Received: {', '.join(bias)}; {', '.join(activity.mean)}; {', '.join(gates)}"
         )
     of_place = {name: bias[name.split(":")[0]] for name in gates}  # a block may stand in several places
@@ -721,7 +721,7 @@ def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:
     """Return the curves by label; a single curve gets the label `alone`."""
     by_label = curves if isinstance(curves, dict) else {alone: curves}
     if not by_label:
-        raise ValueError("There must be something to draw. Received: {}")
+        raise ValueError("There is nothing to draw. Received: an empty dict")
     return {None if label is None else in_figure(label): curve for label, curve in by_label.items()}
 
 

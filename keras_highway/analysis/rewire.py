@@ -1,4 +1,4 @@
-"""Build other wirings of the same layers: `rewire`, and many wirings in one pass."""
+"""Replace blocks of a model: `rewire`, and many replacements in one pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,7 +144,7 @@ class LesionedBlock(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         if self.stands_elsewhere:  # the file would have its weights once, a loaded model two blocks
             raise ValueError(
-                f"A model with both {self.block.name!r} and its lesion elsewhere cannot be saved or cloned: "
+                f"A model with {self.block.name!r} and a lesion of it cannot be saved or cloned: "
                 "save the original model and rewire it again."
             )
         return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}
@@ -217,12 +217,10 @@ Wiring = Mapping[str, Lesion | str | None]
 class BatchedRewiring:
     """Compute the outputs of `rewire(model, plan)` for many plans in one pass: `rewiring(x)`.
 
-    All plans start as one batch. At the first block that they treat differently,
-    the batch forks: it grows by one copy of itself for each new history, and
-    continues through the following blocks as one larger batch. So the prefix
-    before a lesion is computed once for all lesions behind it, and a curve
-    over `n` blocks costs about `n²/2` blocks instead of `n²`, in `n` steps
-    instead of `n²`.
+    Plans share the computation up to the first block that they treat
+    differently. From there on, the samples of all plans run as one larger batch.
+    A lesion curve over `n` blocks costs about `n²/2` block evaluations instead of
+    `n²`, in `n` calls instead of `n²`.
     """
 
     def __init__(self, model: keras.Model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
@@ -341,7 +339,7 @@ class BatchedRewiring:
         stale = isinstance(layer, GatedBlock) and bool(fork_counts - {self._forks})  # e.g. of another tower
         if len(fork_counts) > 1 or stale:
             raise ValueError(
-                "`model` must be a chain of blocks, and a tensor or mask bypasses some of them: evaluate "
+                "`model` must be a chain of blocks, without a tensor or mask that bypasses blocks. Evaluate "
                 f"rewire(model, plan) for each plan instead. Received: layer {layer.name!r}"
             )
         return next(iter(fork_counts), None)

@@ -75,7 +75,7 @@ def check_head(head: Head, outputs: np.ndarray, model: keras.Model) -> None:
         return
     if (rows >= 0).all() and (np.abs(rows.sum(1) - 1) <= _ROUNDING.get(outputs.dtype.name, 1e-5)).all():
         raise ValueError(
-            "`model` must end in a softmax or in logits, and its outputs look like probabilities: "
+            "`model` must end in a softmax or in logits, but its outputs look like probabilities: "
             "measure keras.Model(model.input, keras.ops.log(model.output)). "
             f"Received: {model.name!r}, which ends in {_last(model)[0].name!r}"
         )
@@ -169,11 +169,11 @@ class Paired(NamedTuple):
 
     @property
     def standard_error(self) -> Any:
-        """Return the standard error of `cost`, paired: errors of both do not count."""
+        """Return the standard error of `cost` for paired predictions."""
         return np.sqrt(self.lost + self.gained - (self.lost - self.gained) ** 2 / self.n) / self.n
 
     def highest_cost(self, confidence: float) -> Any:
-        """Return the one-sided upper bound of `cost` on other data of the kind.
+        """Return a one-sided upper confidence bound of `cost`.
 
         Adjusted Wald interval of paired proportions (Agresti and Min, 2005):
         half an observation is added to each of the four cells, so that the
@@ -368,7 +368,7 @@ class PhotographScores:
         wrong = (labels < 0) | (labels >= logits.shape[1])
         if wrong.any():
             raise ValueError(
-                f"Labels must be 0 to {logits.shape[1] - 1}: a split without labels cannot be measured. "
+                f"Labels must be from 0 to {logits.shape[1] - 1}. The split may have no labels. "
                 f"Received: {labels[wrong][0]}"
             )
         rank = ops.convert_to_numpy(rank_of(labels, logits))

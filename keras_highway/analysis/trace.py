@@ -223,7 +223,7 @@ def batches(
 
 
 def check_batch(x: Any, model: keras.Model) -> None:
-    """Raise a ValueError if a batch, or the model's structure of batches, does not fit the inputs or is empty."""
+    """Raise a ValueError if a batch (or a nested structure of batches) is empty or does not fit the inputs."""
     inputs: Sequence[Any] = model.inputs
     tensors = keras.tree.flatten(x)
     if len(inputs) != len(tensors):  # e.g. a list of images: Keras's own message is good
@@ -234,9 +234,7 @@ def check_batch(x: Any, model: keras.Model) -> None:
             expected = expected[:-1]  # Keras adds the channel axis of grey images
         if not _fits(shape, expected) or shape[0] == 0:
             hint = " One image needs a batch axis: x[None]." if _fits(shape, expected[1:]) else ""
-            raise ValueError(
-                f"`x` must be a batch of shape {expected}, at least one sample.{hint} Received: x.shape={shape}"
-            )
+            raise ValueError(f"`x` must be a non-empty batch of shape {expected}.{hint} Received: x.shape={shape}")
     check_range(x, model)
 
 
@@ -370,8 +368,8 @@ class BlockTrace(NamedTuple):
         t: Transform gate, in the shape of `x`, or `(1, ..., 1, channels)` for
             `gate="channel"`, or a 0-d array, 1.0, where it is constant.
         c: Carry gate, likewise; `1 - t` where it is coupled. The forward pass
-            computes `x + t·(h − x)` there: mix again with `c=None` to get
-            equal bits.
+            of a coupled block computes `x + t·(h − x)`, which may differ from
+            `h·t + x·c` in the last bits.
         y: Output of the block, after any post-activation.
     """
 
@@ -603,8 +601,8 @@ def outputs(model: keras.Model, signal: str, blocks: Blocks | None = None) -> Ou
     """Return one signal of every block as symbolic tensors.
 
     Use them to build a model that also returns its gates, or a loss on the
-    gates. The pass is separate from the model's own: use its `output`
-    instead of the model's, so that the blocks run once.
+    gates. Use `output` of the result instead of the model's output, so that the
+    blocks run only once.
 
     ```python
     gates = kh.analysis.outputs(model, "t")

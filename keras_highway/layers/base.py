@@ -1,4 +1,4 @@
-"""The base of all gated blocks: gates, the mix in the skip dtype, stochastic depth, recomputation of gradients."""
+"""The base of all gated blocks: gates, weighted sum, stochastic depth, gradient checkpointing."""
 
 import contextvars
 import functools
@@ -20,7 +20,7 @@ GATES = ("same", "pointwise", "low_rank", "channel", "tied")
 
 
 class GatedBlock(keras.layers.Layer):
-    """Base of all gated blocks: `call(x) = mix(*signals(x))`.
+    """Base of all gated blocks, `y = h·t + x·c`.
 
     A subclass sets `self.transform` and defines `make_gate(bias, name)`, with
     which `add_gates` creates the layer of each learned gate. Gate layers give
@@ -31,27 +31,27 @@ class GatedBlock(keras.layers.Layer):
         gate_bias: Float, initial bias of the transform gate before the
             sigmoid; a learned carry gate starts at `-gate_bias`. Defaults to
             `-2.0`.
-        gate: Kind of gates: `"same"` (the function class and
-            receptive field of the transform), `"pointwise"` (one 1x1
-            convolution: the exclusive gating of He et al. 2016),
-            `"low_rank"` (through `gate_rank` channels), `"channel"` (learned,
-            independent of the data) or `"tied"` (the logits come as a second
-            input, from a gate layer that several blocks share; with the
-            gating `"full"`, as a pair from two). Defaults to `"same"`.
+        gate: Kind of gates. Defaults to `"same"`.
+
+            - `"same"`: the same layers as the transform.
+            - `"pointwise"`: one 1x1 convolution (exclusive gating, He et al.
+              2016).
+            - `"low_rank"`: a bottleneck of `gate_rank` channels.
+            - `"channel"`: one learned number per channel, independent of x.
+            - `"tied"`: a gate layer that several blocks share. Its logits are
+              the second input of the block, a pair with gating `"full"`.
         gate_rank: Int, the rank of `"low_rank"` gates.
-        skip_dtype: Dtype of the skip stream, the gates and the mix. Defaults
-            to `"float32"` under every dtype policy: a bfloat16 skip stream
-            rounds away the updates of nearly closed gates. A layer of dtype
-            `"float64"` has one of float64.
+        skip_dtype: Dtype of the skip connection, the gates and the sum.
+            Defaults to `"float32"` under every dtype policy: in bfloat16, small
+            h·t are lost when they are added to x. Float64 layers use float64.
         stochastic_depth: Float in [0, 1), probability that a sample skips the
             block in training (y = x). Defaults to `0.0`.
-        remat: Bool, whether in training the block keeps only its inputs for
-            the gradient and recomputes its inside: less memory, one more
-            forward pass. Outputs, gradients and weights are the same. Defaults
-            to `False`.
+        remat: Bool, whether to use gradient checkpointing: the backward pass
+            recomputes the block. This takes less memory and more time; results
+            are the same. Defaults to `False`.
 
-    Raises:
-        ValueError: If an argument is out of its range.
+        Raises:
+            ValueError: If an argument is invalid.
     """
 
     gates: tuple[str, ...] = GATES
@@ -107,7 +107,7 @@ class GatedBlock(keras.layers.Layer):
         return self.projection is not None
 
     def make_gate(self, bias: float, name: str) -> keras.layers.Layer:
-        """Return an unbuilt layer from x to gate logits of the transform's shape."""
+        """Return an unbuilt layer that maps x to gate logits."""
         raise TypeError(f"{type(self).__name__} must define make_gate(bias, name)")
 
     def add_gates(self) -> None:
@@ -136,20 +136,20 @@ class GatedBlock(keras.layers.Layer):
     def signals(
         self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, training: bool | None = None
     ) -> Signals:
-        """Compute the signals that the block mixes.
+        """Compute the terms of `y = h·t + x·c`.
 
         Args:
             x: Tensor, the block's input.
-            gate: Tensor, the logits of a tied gate (only with `gate="tied"`);
-                with the gating `"full"` a pair, transform and carry.
+            gate: Logits of a tied gate (only with `gate="tied"`); with the
+                gating `"full"` a pair, transform and carry.
             kernels: List of tensors, the kernels of a shared transform (only
                 in blocks with `shared_transform=True`).
             training: Bool, as in a layer's call. Defaults to the caller's.
 
         Returns:
-            `Signals(x, h, t, c)`, x after any projection, all in the skip
-            dtype except h, which is in the compute dtype; constant gates are
-            Python numbers and a coupled carry gate is `None`.
+            `Signals(x, h, t, c)`. x is projected in a transition. h has the
+            compute dtype, the others the skip dtype. Constant gates are
+            Python numbers. A coupled carry gate is `None`.
         """
         learned = get_gating(self.gating).t == "learned"
         t = self._gate_value(self.transform_gate, "t", x, gate, training) if learned else 1.0
@@ -161,7 +161,7 @@ class GatedBlock(keras.layers.Layer):
         return self.transform(x, **mode(training))
 
     def combine(self, signals: Signals, training: bool | None = None) -> Any:
-        """Compute the output from the signals: mix, stochastic depth, post-activation."""
+        """Compute the output: `h·t + x·c`, stochastic depth, post-activation."""
         y = mix(*signals, dtype=self.skip_dtype)
         if self.drop_path is not None:
             y = signals.x + self.drop_path(y - signals.x, **mode(training))
@@ -180,10 +180,10 @@ class GatedBlock(keras.layers.Layer):
         return self.combine(signals, **mode(training, self.combine))
 
     def skip(self, signals: Signals) -> Any:
-        """Return the output with a closed transform gate, `t = 0`: a lesion of the block.
+        """Return the output with `t = 0`, a lesion of the block.
 
-        `x` where the carry gate is 1 or coupled, `x·c` where it is learned. A
-        plain block has no skip; without it, its input goes through as it is.
+        This is `x·c` if the carry gate is learned, else `x`, also in a plain
+        block.
         """
         c = 1.0 if signals.c is None or not get_gating(self.gating).has_skip else signals.c
         return self.finish(mix(signals.x, signals.h, 0.0, c, dtype=self.skip_dtype))
@@ -206,8 +206,8 @@ class GatedBlock(keras.layers.Layer):
         for logits in self._tied_logits(gate).values() if self.gate == "tied" else ():
             if not broadcasts(tuple(logits.shape), shape):
                 raise ValueError(
-                    f"{type(self).__name__} {self.name!r} needs logits of a shared gate that broadcast to its output. "
-                    f"Received: logits of shape {tuple(logits.shape)}, output of shape {shape}"
+                    f"`gate` of {type(self).__name__} {self.name!r} must have a shape that broadcasts to the output. "
+                    f"Received: gate of shape {tuple(logits.shape)}, output of shape {shape}"
                 )
         return keras.KerasTensor(shape, dtype=self.skip_dtype)
 
@@ -230,13 +230,13 @@ class GatedBlock(keras.layers.Layer):
         refuse(
             (
                 self.gate != "tied" and gate is not None,
-                f"{type(self).__name__} {self.name!r} takes logits as a second input only with gate='tied'. "
+                f"{type(self).__name__} {self.name!r} takes gate logits as a second input only with gate='tied'. "
                 f"Received: gate={self.gate!r}",
             ),
             (
                 self.shared_transform != (kernels is not None),
-                f"{type(self).__name__} {self.name!r} takes kernels as an input if and only if shared_transform=True: "
-                f"block(x, kernels=shared_kernels(x)). Received: shared_transform={self.shared_transform}",
+                f"Call {type(self).__name__} {self.name!r} as block(x, kernels=shared_kernels(x)) if and only if "
+                f"shared_transform=True. Received: shared_transform={self.shared_transform}",
             ),
         )
 
@@ -261,8 +261,8 @@ class GatedBlock(keras.layers.Layer):
         if len(logits) != len(learned):
             gates = ("gate=shared_gate(x)", "gate=(shared_gate(x), shared_carry_gate(x))")[len(learned) - 1]
             raise ValueError(
-                f"{type(self).__name__} {self.name!r} has gate='tied' and needs the logits of {len(learned)} gate(s): "
-                f"block(x, {gates}). Received: {'None' if gate is None else f'{len(logits)} tensors'}"
+                f"{type(self).__name__} {self.name!r} with gate='tied' needs the logits of {len(learned)} gate(s): "
+                f"call block(x, {gates}). Received: {'None' if gate is None else f'{len(logits)} tensors'}"
             )
         return dict(zip(learned, logits, strict=True))
 
@@ -279,14 +279,14 @@ def _takes_mode(function: Any) -> bool:
 
 
 def freeze_sublayers(layer: keras.layers.Layer) -> None:
-    """Freeze the sublayers of a frozen layer at the end of `build`: Keras freezes only those that exist before."""
+    """Freeze the sublayers that `build` of a frozen layer has created; Keras does not."""
     if not layer.trainable:
         for part in layer._flatten_layers(include_self=False):  # pyright: ignore[reportPrivateUsage]
             part.trainable = False
 
 
 def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:
-    """Return the name of a floating-point dtype for the skip stream; float64 in layers that compute in float64."""
+    """Return the name of the skip dtype; float64 in layers that compute in float64."""
     name = keras.backend.standardize_dtype(dtype)
     if "float" not in name:
         raise ValueError(f"`skip_dtype` must be a floating-point dtype. Received: skip_dtype={dtype!r}")
@@ -294,10 +294,10 @@ def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:
 
 
 def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
-    """Return a copy of an initializer with other values, so that several kernels of a layer do not start equal.
+    """Return a copy of an initializer with another seed, so that several kernels of a layer do not start equal.
 
-    One instance always gives the same values. A copy draws a new seed; a given seed is moved by `index`. Functions and
-    initializers with a `keras.random.SeedGenerator` are returned unchanged.
+    `index` is added to a given seed. Functions and initializers with a `keras.random.SeedGenerator` are returned
+    unchanged.
     """
     if not hasattr(initializer, "get_config") or isinstance(
         getattr(initializer, "seed", None), keras.random.SeedGenerator
@@ -310,13 +310,13 @@ def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
 
 
 def broadcasts(shape: Shape, to: Shape) -> bool:
-    """Whether a shape broadcasts to another; `None` is any size."""
+    """Whether a shape can be broadcast to another; `None` is any size."""
     pairs = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(size in (1, None, full) or full is None for size, full in pairs)
 
 
 def check_images(layer: Any, input_shape: Shape) -> None:
-    """Raise a ValueError if the input is not of rank 4 with a known number of channels."""
+    """Raise a ValueError if the input does not have rank 4 and a known number of channels."""
     if len(input_shape) != 4 or input_shape[1 if layer.data_format == "channels_first" else -1] is None:
         raise ValueError(
             f"{type(layer).__name__} {layer.name!r} needs an input of rank 4, (batch, height, width, channels), with a "
@@ -325,11 +325,11 @@ def check_images(layer: Any, input_shape: Shape) -> None:
 
 
 def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
-    """Return the channels of the input of a shortcut of option A, at most `filters`."""
+    """Return the input channels of a shortcut A; raise a ValueError if there are more than `filters`."""
     channels = input_shape[axis]
     if channels is None or channels > filters:
         raise ValueError(
-            "Shortcut option A pads a known number of channels and cannot remove any: use projection='B'. "
+            "projection='A' needs a known number of input channels, at most `filters`: use projection='B'. "
             f"Received: input shape {tuple(input_shape)}, filters={filters}"
         )
     return channels
@@ -338,13 +338,13 @@ def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
 def check_same_width(
     layer: keras.layers.Layer, argument: str, output_width: int | None, input_shape: Shape, axis: int = -1
 ) -> int:
-    """Return the width of a layer whose input and output have equal width."""
+    """Return the input width; raise a ValueError if the output width differs."""
     width = input_shape[axis]
     if width is None or output_width not in (None, width):
         plain = "keras.layers.Dense" if argument == "units" else "keras.layers.Conv2D"
         raise ValueError(
-            f"{type(layer).__name__} {layer.name!r} adds its input to its output, so both need the same known width: "
-            f"leave {argument}=None, or change the width first with {plain} or a block with a projection. "
+            f"`{argument}` of {type(layer).__name__} {layer.name!r} must equal the input width, because the layer adds "
+            f"its input to its output. Leave {argument}=None, or change the width with {plain} first. "
             f"Received: input shape {tuple(input_shape)}, {argument}={output_width}"
         )
     return width
@@ -363,7 +363,7 @@ def runs(layer: keras.layers.Layer) -> bool:
 
 
 def rematerialized(layer: keras.layers.Layer, *inputs: Any) -> Any:
-    """Call a built layer in training; its gradient keeps the inputs and computes the rest again."""
+    """Call a built layer in training with gradient checkpointing."""
     learned, others = layer.trainable_variables, layer.non_trainable_variables
     # Copies of now: the second run reads them when the variables have moved on, and seeds must be the first's.
     state = [ops.copy(v.value) for v in others]

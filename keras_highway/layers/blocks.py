@@ -1,4 +1,4 @@
-"""Residual-style blocks under all six gatings: two 3x3 convolutions, or a bottleneck; their branches and shortcuts."""
+"""Blocks of two 3x3 convolutions and bottleneck blocks, with all six gatings; their branches and shortcuts."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -45,8 +45,8 @@ class Branch(keras.layers.Layer):
 
     Args:
         filters: Tuple of ints, output channels of each convolution.
-        kernel_sizes: Tuple of ints, one per convolution (a pair where the
-            stride is 1).
+        kernel_sizes: Tuple of ints, one per convolution; a pair is allowed if
+            the stride is 1.
         strides: Tuple of ints, one per convolution. Defaults to all `1`.
         batch_norm: Bool; without it the convolutions have biases. Defaults to
             `True`.
@@ -58,14 +58,14 @@ class Branch(keras.layers.Layer):
             the last kernel, is 0 ("zeroBN"). Defaults to `False`.
         kernel_initializer: Defaults to `"he_normal"`.
         data_format: As in `keras.layers.Conv2D`.
-        own_kernels: Bool, whether the convolutions have kernels of their own;
-            otherwise kernels from `SharedKernels` are passed at every call,
-            `branch(x, kernels=[...])`. Batch normalization is the branch's own
-            in both cases. Defaults to `True`.
+        own_kernels: Bool, whether the convolutions have their own kernels;
+            otherwise every call needs kernels from `SharedKernels`:
+            `branch(x, kernels=[...])`. Batch normalization is never shared.
+            Defaults to `True`.
 
     Raises:
-        ValueError: If the lists differ in length, a size is not positive, or a
-            convolution with a stride has a pair as its kernel size.
+        ValueError: If the tuples differ in length, a size is not positive, or
+            a strided convolution has a pair as kernel size.
     """
 
     rectify = staticmethod(ops.relu)  # an attribute, so that guided back-propagation can set another in its copy
@@ -91,8 +91,8 @@ class Branch(keras.layers.Layer):
         strided = any(s > 1 and isinstance(k, tuple) for k, s in zip(self.kernel_sizes, self.strides, strict=False))
         if strided or not len(self.filters) == len(self.kernel_sizes) == len(self.strides):
             raise ValueError(
-                "`filters`, `kernel_sizes` and `strides` need one number per convolution, and a convolution with a "
-                f"stride a square kernel. Received: filters={filters}, kernel_sizes={kernel_sizes}, strides={strides}"
+                "`filters`, `kernel_sizes` and `strides` must have equal length. Strided convolutions need a square "
+                f"kernel. Received: filters={filters}, kernel_sizes={kernel_sizes}, strides={strides}"
             )
         self.batch_norm = bool(batch_norm)
         self.activation = keras.activations.get(activation)
@@ -140,8 +140,8 @@ class Branch(keras.layers.Layer):
         received = None if kernels is None else [tuple(kernel.shape) for kernel in kernels]
         if kernels is None or received != shapes:
             raise ValueError(
-                f"{self.path!r} takes shared kernels of shapes {shapes} as an input: "
-                f"block(x, kernels=shared_kernels(x)). Received: kernels of shapes {received}"
+                f"{self.path!r} needs shared kernels of shapes {shapes}: call block(x, kernels=shared_kernels(x)). "
+                f"Received: kernels of shapes {received}"
             )
         return kernels[i]
 
@@ -314,37 +314,34 @@ _ARGUMENTS = """\
     gate: `"same"` (as deep as the transform), `"pointwise"` (one 1x1
         convolution: the exclusive gating of He et al. 2016),
         `"low_rank"` (as `"same"`, with `gate_rank` channels inside),
-        `"channel"` (independent of the data) or `"tied"` (the logits are
-        a second input, with the gating `"full"` a pair of them). Defaults
-        to `"same"`.
+        `"channel"` (one number per channel) or `"tied"` (shared by several
+        blocks); see `GatedBlock`. Defaults to `"same"`.
     gate_rank: Int, inner channels of a `"low_rank"` gate.
-    post_activation: Bool, ReLU after the mix, as in ResNet v1. Defaults
+    post_activation: Bool, ReLU after the sum, as in ResNet v1. Defaults
         to `False`.
     final_relu: Bool, ReLU at the end of the transform: the "full"
         transform of [UIE, 5.1]. Defaults to `False`.
-    zero_init: Bool, the transform starts at zero: the gamma of its last
-        batch normalization is 0 ("zeroBN"). Not with `final_relu`, whose
-        derivative is 0 there, nor in plain blocks one behind the other: it
-        would stay at zero. Defaults to `False`.
-    batch_norm: Bool; without it the convolutions have biases. Defaults to
+    zero_init: Bool, whether the transform starts at zero: the gamma of its
+        last batch normalization is 0 ("zeroBN"). With `final_relu` and in
+        consecutive plain blocks, it would stay at zero. Defaults to
+        `False`.
+    batch_norm: Bool. If `False`, the convolutions have biases. Defaults to
         `True`.
     projection: `"B"` (1x1 convolution and batch normalization) or `"A"`
         (subsampling and zero channels). Defaults to `"B"`.
     kernel_initializer: For all kernels. Defaults to `"he_normal"`.
-    skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
+    skip_dtype: Dtype of skip, gates and sum. Defaults to `"float32"`.
     stochastic_depth: Float in [0, 1). Defaults to `0.0`.
     remat: Bool, less memory in training, see `GatedBlock`. Defaults to
         `False`.
     data_format: As in `keras.layers.Conv2D`.
-    shared_transform: Bool; the kernels of the transform are another input,
-        from a `SharedKernels` layer that several blocks share. Batch
-        normalization stays the block's own, as Liao and Poggio's is each
-        time step's: the stream's statistics change from block to block,
-        and moving averages over all of them would fit none. Defaults to
+    shared_transform: Bool, whether the kernels of the transform come from
+        a `SharedKernels` layer, as another input. Each block has its own
+        batch normalization, as in Liao and Poggio 2016. Defaults to
         `False`.
 
 Raises:
-    ValueError: If an argument is out of its range, or the input is not of
+    ValueError: If an argument is invalid, or the input does not have
         rank 4."""
 
 
@@ -357,7 +354,7 @@ def _document(cls: type[_Block]) -> type[_Block]:
 
 
 class ConvBlock(GatedBlock):
-    """Base of the residual-style blocks; subclasses set filters and kernels of the transform."""
+    """Base of `BasicBlock` and `BottleneckBlock`; subclasses set filters and kernels of the transform."""
 
     rectify = staticmethod(ops.relu)  # as in Branch
 

@@ -26,23 +26,22 @@ class HighwayConv2D(GatedBlock):
     shape, in `skip_dtype`.
 
     Args:
-        filters: Int, or `None` for the input's channels (the only value that
-            works, since the skip adds input and output). Defaults to `None`.
+        filters: Int, must equal the input's channels, because the skip
+            connection adds input and output. Defaults to `None`: the input's.
         kernel_size: Int or pair. Defaults to `3`.
         gating: One of `kh.GATINGS`. Defaults to `"coupled"`.
         activation: Activation of the transform. Defaults to `"relu"`.
         gate_bias: Float, initial bias of the transform gate. Defaults to
             `-2.0`.
         gate: `"same"` (a convolution), `"low_rank"` (a convolution to
-            `gate_rank` channels, ReLU, then 1x1, as a block's gates of that
-            name; `HighwayDense`'s has no ReLU), `"channel"` or `"tied"`; see
-            `GatedBlock`. Defaults to `"same"`.
+            `gate_rank` channels, ReLU, a 1x1 convolution), `"channel"` or
+            `"tied"`; see `GatedBlock`. Defaults to `"same"`.
         gate_rank: Int, rank of a `"low_rank"` gate.
         gate_kernel_size: Int or pair, kernel of the gates; `1` is the
             exclusive gating of He et al. 2016. Not with `"channel"` and
             `"tied"`. Defaults to `None`: `kernel_size`.
         kernel_initializer: For all kernels. Defaults to `"glorot_uniform"`.
-        skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
+        skip_dtype: Dtype of skip, gates and sum. Defaults to `"float32"`.
         stochastic_depth: Float in [0, 1). Defaults to `0.0`.
         remat: Bool, less memory in training, see `GatedBlock`. Defaults to
             `False`.
@@ -51,7 +50,7 @@ class HighwayConv2D(GatedBlock):
 
     Raises:
         ValueError: If the input's channels are not `filters`, or an argument
-            is out of its range.
+            is invalid.
     """
 
     gates = ("same", "low_rank", "channel", "tied")
@@ -77,7 +76,7 @@ class HighwayConv2D(GatedBlock):
         self.kernel_size = _int_or_pair(kernel_size, "kernel_size")
         if gate_kernel_size is not None and gate in _NO_KERNEL:
             raise ValueError(
-                "Channel gates and tied gates have no kernel: leave `gate_kernel_size` out. "
+                "`gate_kernel_size` must be None with gate='channel' or gate='tied', which have no kernel. "
                 f"Received: gate={gate!r}, gate_kernel_size={gate_kernel_size}"
             )
         self.gate_kernel_size = None if gate_kernel_size is None else _int_or_pair(gate_kernel_size, "gate_kernel_size")

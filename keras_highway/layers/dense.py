@@ -1,4 +1,4 @@
-"""The fully connected highway layer, alone and as a stack run by a scan."""
+"""The fully connected highway layer, and a stack of them as one layer."""
 
 import functools
 from typing import Any
@@ -25,8 +25,8 @@ class HighwayDense(GatedBlock):
     `skip_dtype`.
 
     Args:
-        units: Int, or `None` for the input's width (the only value that
-            works, since the skip adds input and output). Defaults to `None`.
+        units: Int, must equal the input's width, because the skip connection
+            adds input and output. Defaults to `None`: the input's width.
         gating: One of `kh.GATINGS`. Defaults to `"coupled"`.
         activation: Activation of the transform. Defaults to `"relu"`.
         gate_bias: Float, initial bias of the transform gate. Defaults to
@@ -36,16 +36,16 @@ class HighwayDense(GatedBlock):
         gate_rank: Int, rank of a `"low_rank"` gate.
         kernel_initializer: For the transform's kernel and the gates'. Defaults
             to `"glorot_uniform"`.
-        bias_initializer: For the transform's bias; its values are also added
-            to the initial biases of `"same"` gates. Defaults to `"zeros"`.
-        skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
+        bias_initializer: For the transform's bias. Its values are added to
+            the initial bias of `"same"` gates, too. Defaults to `"zeros"`.
+        skip_dtype: Dtype of skip, gates and sum. Defaults to `"float32"`.
         stochastic_depth: Float in [0, 1). Defaults to `0.0`.
         remat: Bool, less memory in training, see `GatedBlock`. Defaults to
             `False`.
 
     Raises:
-        ValueError: If the input's width is not `units`, or an argument is out
-            of its range.
+        ValueError: If the input's width is not `units`, or an argument is
+            invalid.
     """
 
     gates = ("same", "low_rank", "channel", "tied")
@@ -75,7 +75,7 @@ class HighwayDense(GatedBlock):
     def build(self, input_shape: Shape) -> None:
         if len(input_shape) < 2:
             raise ValueError(
-                f"HighwayDense {self.name!r} needs an input of rank 2 or more: (batch, ..., units). "
+                f"HighwayDense {self.name!r} needs an input of shape (batch, ..., units). "
                 f"Received: input shape {tuple(input_shape)}"
             )
         self._width = check_same_width(self, "units", self.units, input_shape)
@@ -127,15 +127,13 @@ _UNROLL = 9
 class HighwayDenseStack(keras.layers.Layer):
     """`depth` `HighwayDense` layers in a row, with their weights stacked [TVDN, 3.1: 1000 layers].
 
-    Computes what that many `HighwayDense` layers compute. They would be a
-    graph of some thousand operations that TensorFlow optimizes and XLA
-    compiles in a time that grows faster than the depth, and Keras cannot build
-    a functional model of 1000 layers at all (its walk recurses once per
-    layer). Here the graph has the size of a few layers, whatever the depth.
+    Computes the same as `depth` `HighwayDense` layers. Its graph has the size
+    of a few layers, so it compiles fast. Keras cannot build a functional model
+    of 1000 separate layers, because it recurses once per layer.
 
     Weights: `transform_kernel` `(depth, units, units)` and `transform_bias`
-    `(depth, units)`, and the same for the gates that the gating learns; tied
-    gates have one kernel `(units, units)` and bias `(units,)` for all layers.
+    `(depth, units)`. Learned gates have the same shapes. Tied gates have one
+    kernel `(units, units)` and one bias `(units,)` for all layers.
 
     Input: `(batch, ..., units)`, any float dtype. Output: the same shape, in
     `skip_dtype`.
@@ -147,15 +145,15 @@ class HighwayDenseStack(keras.layers.Layer):
         activation: Activation of the transforms. Defaults to `"relu"`.
         gate_bias: Float, initial bias of the transform gates. Defaults to
             `-2.0`.
-        gate: `"same"` (a layer has gates of its own) or `"tied"` (all layers
+        gate: `"same"` (each layer has its own gates) or `"tied"` (all layers
             share them [Lu and Renals 2016]). Defaults to `"same"`.
         kernel_initializer: For every layer's kernels. Defaults to
             `"glorot_uniform"`.
-        skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
+        skip_dtype: Dtype of skip, gates and sum. Defaults to `"float32"`.
 
     Raises:
-        ValueError: If the input's width is not `units`, or an argument is out
-            of its range.
+        ValueError: If the input's width is not `units`, or an argument is
+            invalid.
     """
 
     gates = ("same", "tied")
@@ -220,9 +218,9 @@ class HighwayDenseStack(keras.layers.Layer):
         return step(y, [w[steps * _UNROLL :] for w in weights])[0] if rest else y
 
     def signals(self, x: Any) -> Signals:
-        """Return what every layer mixes, as `GatedBlock.signals` does, along a new first axis of size `depth`.
+        """Return the signals of every layer, as `GatedBlock.signals`, along a new first axis of size `depth`.
 
-        All tensors are in the skip dtype, since one scan carries them all.
+        All tensors are in the skip dtype.
 
         Args:
             x: Tensor, the stack's input.
@@ -242,17 +240,17 @@ class HighwayDenseStack(keras.layers.Layer):
         return first._replace(**dict(zip(names, traced[1:], strict=True)))
 
     def block(self, index: int) -> HighwayDense:
-        """Return a copy of one layer, from 0 to `depth - 1`, as a `HighwayDense`, with gates of its own.
+        """Return a copy of one layer as a `HighwayDense` with its own gates.
 
         Args:
-            index: Int, which layer.
+            index: Int, from 0 to `depth - 1`.
 
         Raises:
             ValueError: If the stack is not built or has no such layer.
         """
         if not self.built or not 0 <= index < self.depth:
             raise ValueError(
-                f"{self.name!r} has blocks 0 to {self.depth - 1}, once it is built. "
+                f"`index` must be from 0 to {self.depth - 1}, and {self.name!r} must be built. "
                 f"Received: index={index!r}, built={self.built}"
             )
         block = HighwayDense(

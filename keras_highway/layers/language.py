@@ -1,4 +1,4 @@
-"""Layers of the language model: characters to word vectors, an LSTM that carries its state, a softmax in two steps."""
+"""Layers of the language model: character CNN, stateful LSTM, hierarchical softmax."""
 
 import math
 from collections.abc import Sequence
@@ -16,16 +16,15 @@ from keras_highway.layers.ungated import Conv1D, add_bias
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class CharEmbedding(keras.layers.Layer):
-    """Embedding of characters whose padding, character 0, is zero and stays so [Kim et al. 2015].
+    """Character embedding in which padding, character 0, stays zero [Kim et al. 2015].
 
-    The gradient of the padding is not zero and counts in a clipped norm, as in
-    the authors' program. A constraint sets the padding to zero after each
-    update of an optimizer.
+    A constraint sets the padding to zero after each step of the optimizer. As
+    in the authors' code, its gradient counts when gradients are clipped.
 
     Input: integers `(words, length)`. Output: `(words, length, units)`.
 
     Args:
-        characters: Int, number of characters, the padding among them.
+        characters: Int, number of characters, including padding.
         units: Int, size of an embedding.
         embeddings_initializer: Initializer of the embeddings; padding starts
             at zero. Defaults to `"uniform"`.
@@ -83,10 +82,10 @@ class ZeroPadding(keras.constraints.Constraint):
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class CharCNN(keras.layers.Layer):
-    """Convolutions of several widths over characters, tanh, maximum over time, side by side [Kim et al. 2015, 2.2].
+    """Concatenated 1D convolutions of several widths, with tanh and max pooling over time [Kim et al. 2015, 2.2].
 
-    Windows stay inside the input ("valid"); those that cover padding count
-    like any other, as in the authors' code.
+    The convolutions have "valid" padding. Padded characters are not masked, as
+    in the authors' code.
 
     Input: `(words, length, units)`. Output: `(words, sum(filters))`.
 
@@ -97,7 +96,7 @@ class CharCNN(keras.layers.Layer):
         bias_initializer: Defaults to `"zeros"`.
 
     Raises:
-        ValueError: If there are not as many filters as kernels, or words are
+        ValueError: If `kernels` and `filters` differ in length, or words are
             shorter than a kernel.
     """
 
@@ -112,7 +111,7 @@ class CharCNN(keras.layers.Layer):
         super().__init__(**kwargs)
         if isinstance(kernels, int) or isinstance(filters, int) or len(kernels) != len(filters) or len(kernels) == 0:
             raise ValueError(
-                f"`kernels` and `filters` must be lists of one number per convolution. Received: {kernels=}, {filters=}"
+                f"`kernels` and `filters` must have one number per convolution. Received: {kernels=}, {filters=}"
             )
         self.kernels = tuple(checked_size(k, "kernels") for k in kernels)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
@@ -122,8 +121,8 @@ class CharCNN(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 3 or None in input_shape[1:] or input_shape[1] < max(self.kernels):
             raise ValueError(
-                f"CharCNN {self.name!r} needs an input of shape (words, length, units) with a length of at least its "
-                f"widest kernel, {max(self.kernels)}. Received: input shape {tuple(input_shape)}"
+                f"CharCNN {self.name!r} needs an input of shape (words, length, units) with length >= "
+                f"{max(self.kernels)}, its widest kernel. Received: input shape {tuple(input_shape)}"
             )
         self.convolutions = [
             Conv1D(
@@ -161,7 +160,7 @@ class CharCNN(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class TakeRows(keras.layers.Layer):
-    """Puts the vectors of distinct words where the words stand: `vectors[positions]`.
+    """Gather word vectors by position: `vectors[positions]`.
 
     Inputs: vectors `(words, units)` and integers `(streams, steps)`. Output:
     `(streams, steps, units)`.
@@ -172,7 +171,7 @@ class TakeRows(keras.layers.Layer):
 
     # Keras names the shape of each input.
     def build(self, vectors_shape: Shape, positions_shape: Shape) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Has no weights."""
+        """Do nothing: the layer has no weights."""
 
     def call(self, vectors: Any, positions: Any) -> Any:
         return ops.take(vectors, ops.cast(positions, "int32"), axis=0)
@@ -187,11 +186,9 @@ class TakeRows(keras.layers.Layer):
 def recur(projected: Any, kernel: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
     """Run an LSTM over projected inputs.
 
-    Differentiating a loop step by step would add a product for the recurrent
-    kernel's gradient at each step. Here the backward loop carries only the
-    state's derivative; the kernel's gradient is one product over all steps
-    after it. The products are in the dtype of `kernel`; gates and state are
-    float32, or float64 with a kernel of it.
+    The gradient of the recurrent kernel is one product over all steps, not one
+    per step. Products have the dtype of `kernel`. Gates and state are float32,
+    or float64 with a float64 kernel.
     """
     # Copies: TensorFlow's custom gradients refuse variables, and converting one to a tensor gives the variable itself.
     return _recurrence(*(ops.copy(x) for x in (projected, kernel, h, c)))
@@ -255,32 +252,29 @@ def _cell_gradient(dh: Any, dc: Any, gates: Any, c: Any, c_before: Any) -> tuple
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class CarriedLSTM(keras.layers.Layer):
-    """LSTM for truncated back-propagation: each batch starts from the state at the end of the previous one.
+    """LSTM for truncated backpropagation through time: each batch starts from the last state of the previous batch.
 
-    `keras.layers.LSTM(stateful=True)` has the same purpose but loses its state
-    on the JAX backend; here the state is two variables of the layer. Gradients
-    stop at them. They are not weights: `variables` has them, `weights` and
-    weight files do not. Training and inference both continue from them;
-    `reset_state` sets them to zero.
+    It replaces `keras.layers.LSTM(stateful=True)`, which loses its state on the
+    JAX backend. Training and inference both update the state. Gradients stop at
+    it. `reset_state` sets it to zero. `variables` contains the state; `weights`
+    and weight files do not.
 
-    Equations, order of the gates (input, forget, cell, output) and weights are
-    as in `keras.layers.LSTM` without an offset on the forget gate. The products
-    of the inputs of all steps are computed at once before the recurrence, and
-    the gradient of the recurrent kernel at once after it.
-    Gates and state are float32 under every dtype policy but float64.
+    Equations, gate order (input, forget, cell, output) and weights equal
+    `keras.layers.LSTM(unit_forget_bias=False)`. Gates and state are float32, or
+    float64 under the policy `"float64"`.
 
     Input: `(streams, steps, features)`. Output: `(streams, steps, units)`.
 
     Args:
         units: Int, size of the state.
-        streams: Int, size of the batch, which the state belongs to.
+        streams: Int, batch size.
         kernel_initializer: Initializer of the input's kernel and, drawn
             separately, of the recurrent one. Defaults to `"glorot_uniform"`.
         bias_initializer: Defaults to `"zeros"`.
 
     Raises:
-        ValueError: If a size is not positive, or a batch is not of `streams`
-            rows.
+        ValueError: If a size is not positive, or a batch does not have
+            `streams` rows.
     """
 
     def __init__(
@@ -320,20 +314,19 @@ class CarriedLSTM(keras.layers.Layer):
         ]
 
     def project(self, x: Any) -> Any:
-        """Return what the input adds to the gates, of all steps: `(..., 4 * units)`."""
+        """Project the inputs of all steps to the gates: `(..., 4 * units)`."""
         return add_bias(ops.matmul(x, self.kernel), self.bias)
 
     def recur(self, projected: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
         """Run the recurrence.
 
         Args:
-            projected: Tensor `(streams, steps, 4 * units)`, what `project` gave.
-            h: Tensor `(streams, units)`, the output before the first step.
-            c: Tensor `(streams, units)`, the cell before it.
+            projected: Tensor `(streams, steps, 4 * units)`, result of `project`.
+            h: Tensor `(streams, units)`, the initial output.
+            c: Tensor `(streams, units)`, the initial cell.
 
         Returns:
-            Outputs of all steps `(streams, steps, units)`, and h and c after
-            the last.
+            Outputs of all steps `(streams, steps, units)`, and the last h and c.
         """
         # Cast once, not in every step.
         kernel = ops.cast(ops.convert_to_tensor(self.recurrent_kernel), self.compute_dtype)
@@ -355,7 +348,7 @@ class CarriedLSTM(keras.layers.Layer):
 
     @property
     def weights(self) -> list[keras.Variable]:
-        """Kernel, recurrent kernel and bias; not the state, which belongs to a batch."""
+        """Kernel, recurrent kernel and bias, without the state."""
         return [] if not self.built else [self.kernel, self.recurrent_kernel, self.bias]
 
     def save_own_variables(self, store: Any) -> None:
@@ -386,7 +379,7 @@ class CarriedLSTM(keras.layers.Layer):
     def _check_streams(self, shape: Shape):
         if len(shape) != 3 or shape[0] not in (None, self.streams) or shape[2] is None:
             raise ValueError(
-                f"CarriedLSTM {self.name!r} carries the state of {self.streams} streams and needs an input of shape "
+                f"CarriedLSTM {self.name!r} with streams={self.streams} needs an input of shape "
                 f"({self.streams}, steps, features). Received: input shape {tuple(shape)}"
             )
 
@@ -396,17 +389,15 @@ _NEVER = -1e9  # the logit of a position that no class has; infinity would make 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class HierarchicalSoftmax(keras.layers.Layer):
-    """Log-probabilities of classes in clusters: `log p(class) = log p(cluster) + log p(class | cluster)`.
+    """Hierarchical softmax: `log p(class) = log p(cluster) + log p(class | cluster)`.
 
-    With about `sqrt(classes)` clusters the probability of one class, all that
-    training needs, costs products with `2 * sqrt(classes)` columns in place of
-    `classes` [Kim et al. 2015, 3.2, after Mnih and Hinton]. They split the
-    classes at random; here class `i` is in cluster `i % clusters`, which is
-    equally independent of the meaning of words and needs no table.
+    Training needs the probability of one class only. With `sqrt(classes)`
+    clusters it costs products with `2 * sqrt(classes)` columns instead of
+    `classes` [Kim et al. 2015, 3.2, after Mnih and Hinton]. Class `i` is in
+    cluster `i % clusters`; the authors assign clusters at random.
 
-    Input: `(..., features)`. Output: `(..., classes)`, float32 under every
-    dtype policy, log-probabilities: they sum to one after `exp`, and a softmax
-    of them changes nothing.
+    Input: `(..., features)`. Output: log-probabilities `(..., classes)`, in
+    float32 under every dtype policy.
 
     Args:
         classes: Int, number of classes.
@@ -473,10 +464,10 @@ class HierarchicalSoftmax(keras.layers.Layer):
     def target_log_probabilities(self, x: Any, targets: Any) -> Any:
         """Return the log-probability of one class per row, without computing the others.
 
-        It takes a copy of the kernel of each target's cluster: `features *
-        sqrt(classes)` numbers per target. On TensorFlow the kernel's gradient
-        is sparse, one slice per target: convert it to a tensor before its norm
-        is taken, or repeated clusters count wrongly.
+        Memory: a copy of the kernel of one cluster per target, `features *
+        sqrt(classes)` numbers. On TensorFlow the kernel's gradient is sparse:
+        convert it to a tensor before you compute its norm, because clusters
+        may occur several times.
 
         Args:
             x: Tensor `(..., features)`.

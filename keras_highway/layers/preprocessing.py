@@ -1,4 +1,4 @@
-"""From images of any size to what a network was trained on, inside of the network: resize, crop, normalize."""
+"""A layer that resizes, crops and normalizes images."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,15 +19,13 @@ _GREY = 1
 class Preprocessing(keras.layers.Layer):
     """A transform as a layer: images of any size, pixels in [0, 255], to the input of a network.
 
-    Does what `keras_highway.data.load_image` and the transform's `apply` do
-    outside of the network. Images of exactly the transform's size are taken
-    as they are, as `preprocess_input` takes them; all others are resized and
-    cropped at the centre. Resizing is Pillow's antialiased one, rounded to
-    whole pixels after each of its two passes, as Pillow does; gradients pass
-    the rounding as if there were none.
+    Computes the same as `keras_highway.data.load_image` and the transform's
+    `apply`. Images of exactly the transform's size are only normalized, as by
+    `preprocess_input`. All others are resized and cropped at the centre.
+    Resizing equals Pillow's antialiased resizing, including its rounding to
+    integers. Gradients ignore the rounding.
 
-    Grey images, of one channel, become three equal channels where the
-    transform has three.
+    Grey images are repeated to three channels if the transform has three.
 
     Input: `(batch, height, width, channels)`, any size, any real dtype.
     Output: float32 `(batch, *transform.size, transform.channels)`. With
@@ -39,7 +37,7 @@ class Preprocessing(keras.layers.Layer):
             `keras.config.image_data_format()`.
 
     Raises:
-        ValueError: If the images have other channels than the transform.
+        ValueError: If images and transform differ in the number of channels.
         TypeError: If `transform` is not a `Transform`.
     """
 
@@ -55,12 +53,12 @@ class Preprocessing(keras.layers.Layer):
         channels = input_shape[1 if self._first else -1]
         if channels not in (_GREY, self.transform.channels):
             raise ValueError(
-                f"Images of {self.transform.channels} channel(s){' or one' if self.transform.channels > 1 else ''} are "
-                f"preprocessed here. Received: input shape {tuple(input_shape)}"
+                f"Preprocessing needs images with {self.transform.channels} channel(s)"
+                f"{' or one' if self.transform.channels > 1 else ''}. Received: input shape {tuple(input_shape)}"
             )
 
     def call(self, images: Any) -> Any:
-        """Resizes, crops and normalizes a batch."""
+        """Resize, crop and normalize a batch."""
         x = self._resized(ops.cast(images, "float32"))
         if x.shape[1 if self._first else -1] != self.transform.channels:
             x = ops.repeat(x, self.transform.channels, axis=1 if self._first else -1)
@@ -72,7 +70,7 @@ class Preprocessing(keras.layers.Layer):
         return (input_shape[0], channels, *size) if self._first else (input_shape[0], *size, channels)
 
     def compute_output_spec(self, images: Any, **kwargs: Any) -> Any:
-        """Float32, whatever the policy."""
+        """Return float32 under every policy."""
         return keras.KerasTensor(self.compute_output_shape(images.shape), "float32")
 
     def get_config(self) -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """Dense and convolution layers without a gate, and the layers that gates are made of.
 
-The gradient of a bias is a sum over samples and positions. In bfloat16 a sum of like terms stops growing at some 256 of
-them, in float16 at some 2,048. On CPU three implementations sum in the dtype of their input:
+The gradient of a bias is a sum over samples and positions. A sum of equal terms stops growing after about 256 terms in
+bfloat16, and after about 2,048 in float16. On CPU, three implementations sum in the dtype of their input:
 
-- TensorFlow's `BiasAddGrad` in bfloat16, which `keras.ops.add` of a tensor and a bias leads to,
+- TensorFlow's `BiasAddGrad` in bfloat16, the gradient of `keras.ops.add` of a tensor and a bias,
 - TensorFlow's sum over broadcast axes in float16,
-- JAX's derivative of a broadcast in both.
+- JAX's derivative of a broadcast in both dtypes.
 
-`Dense`, `Conv1D` and `Conv2D` sum in float32 there. In float32, in float16 on TensorFlow and on other backends they are
-Keras's own.
+`Dense`, `Conv1D` and `Conv2D` sum in float32 there. In all other cases they use Keras's implementation.
 """
 
 from collections.abc import Sequence
@@ -49,11 +48,11 @@ def convolve(
 def subsampled(
     x: Any, kernel_shape: Sequence[int], strides: Sequence[int], data_format: str
 ) -> tuple[Any, tuple[int, ...]]:
-    """Return images and strides of the same convolution, without strides over kernels of one pixel.
+    """Return images and strides of an equal convolution; a strided 1x1 convolution becomes an unstrided one.
 
-    With fewer than 16 input channels, oneDNN's gradient of such a kernel writes
-    beyond its memory in TensorFlow and PyTorch: the process dies, computes wrong
-    gradients or never ends (docs/upstream.md, 8).
+    With fewer than 16 input channels, oneDNN's gradient of a strided 1x1 kernel
+    writes out of bounds in TensorFlow and PyTorch: the process crashes, hangs or
+    computes wrong gradients (docs/upstream.md, 8).
     """
     height, width, channels, _ = kernel_shape  # from the kernel: PyTorch's export traces x's sizes
     down, right = strides
@@ -66,9 +65,9 @@ def subsampled(
 
 
 def add_bias(x: Any, bias: Any) -> Any:
-    """Return `x + bias`, with a gradient of the bias that is right to the precision of `x`.
+    """Return `x + bias`, with an accurately summed bias gradient.
 
-    For the `call` of layers, where tensors are not symbolic.
+    For the `call` of layers, with tensors that are not symbolic.
     """
     if loses_sums(x.dtype):
         # The gradient is summed in float32. XLA makes one loop of it.
@@ -93,7 +92,7 @@ class _LearnsOn:
     def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
         if type_check:  # `model.quantize` shows the error as a warning, once
             raise NotImplementedError(
-                "Layers of keras_highway are not quantized in place and stay in float: write a quantized file with "
+                "Layers of keras_highway cannot be quantized in place. Export a quantized file: "
                 "`python -m keras_highway export WEIGHTS --format litert --int8 --data DIR --out PATH`. "
                 f"Received: mode={mode!r}"
             )
@@ -129,9 +128,8 @@ class Conv1D(_LearnsOn, keras.layers.Conv1D):
 class Conv2D(_LearnsOn, keras.layers.Conv2D):
     """`keras.layers.Conv2D` with a bias gradient that is summed in float32 under 16-bit policies.
 
-    On TensorFlow and PyTorch its strides over single pixels of few channels are
-    safe, too, and on TensorFlow it is quick in bfloat16, see
-    `keras_highway.layers.ungated`.
+    It also avoids a crash of strided 1x1 convolutions (see `subsampled`), and is
+    faster in bfloat16 on TensorFlow.
     """
 
     def call(self, inputs: Any) -> Any:
@@ -140,7 +138,7 @@ class Conv2D(_LearnsOn, keras.layers.Conv2D):
         return _activated(self, self.convolution_op(inputs, self.kernel), _at_channels(self))
 
     def convolution_op(self, inputs: Any, kernel: Any) -> Any:
-        """As in Keras 3.15."""
+        """Convolve, as in Keras 3.15."""
         return convolve(inputs, kernel, self.strides, self.padding, self.data_format, self.dilation_rate)
 
 
@@ -256,15 +254,14 @@ class LowRankDense(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class SharedKernels(keras.layers.Layer):
-    """Kernels that the transforms of all blocks of a stage share [Liao and Poggio 2016; UIE, 4].
+    """Convolution kernels that all blocks of a stage share [Liao and Poggio 2016; UIE, 4].
 
-    A block with `shared_transform=True` takes them as another input: what is
-    shared is seen in the graph, so that a copy of the network or one read
-    from a file shares it, too.
+    A block with `shared_transform=True` takes them as another input. So clones
+    and saved copies of the network share them, too.
 
-    Input: images, of which only the number of channels matters. Output: a list
-        of kernels `(height, width, in, out)`, in the dtype of variables
-        (float32 under mixed precision).
+    Input: images; only the number of channels is used. Output: a list of
+        kernels `(height, width, in, out)`, in the dtype of variables (float32
+        under mixed precision).
 
     Args:
         filters: Tuple of ints, output channels of each convolution.
@@ -289,7 +286,7 @@ class SharedKernels(keras.layers.Layer):
         self.kernel_sizes = tuple(checked_size(k, "kernel_sizes") for k in kernel_sizes)
         if len(self.filters) != len(self.kernel_sizes):
             raise ValueError(
-                "`filters` and `kernel_sizes` need one number per convolution. "
+                "`filters` and `kernel_sizes` must have equal length. "
                 f"Received: filters={filters}, kernel_sizes={kernel_sizes}"
             )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -326,7 +323,7 @@ class SharedKernels(keras.layers.Layer):
 
 
 class GivenConv2D(keras.layers.Layer):
-    """A convolution without weights, whose kernel is passed at every call; a part of `Branch`.
+    """A convolution without weights; every call passes the kernel. Used by `Branch`.
 
     Args:
         filters: Int, output channels.
@@ -367,11 +364,10 @@ class GivenConv2D(keras.layers.Layer):
 class BatchNormalization(keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization`, fused on TensorFlow: the same arguments, weights and results.
 
-    Fused are images in float32, bfloat16 or float16 with the channels last (on
-    a GPU, also first), where neither XLA compiles the function nor replicas
-    share their statistics. Elsewhere, with a mask, with `renorm` and in
-    inference on a CPU with a number of channels that is not a multiple of 16
-    it is Keras's own.
+    It is fused for images in float32, bfloat16 or float16 with the channels
+    last (on a GPU, also first). It falls back to Keras's layer under XLA, with
+    statistics synchronized over replicas, with a mask, with `renorm`, and in
+    inference on a CPU if the number of channels is not a multiple of 16.
     """
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
@@ -385,7 +381,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         return super().call(inputs, training=training, mask=mask)
 
     def fuses(self, x: Any) -> bool:
-        """Whether TensorFlow's operation computes what this layer does with a tensor."""
+        """Whether the fused operation supports a tensor."""
         return not self.renorm and fuses_batch_norm(x, self.axis, self.synchronized)
 
     def normalize(self, x: Any, learns: bool | None) -> Any:

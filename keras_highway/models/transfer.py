@@ -34,11 +34,10 @@ def _opened(model: keras.Model) -> tuple[list[keras.Model], list[keras.layers.La
 
 
 def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
-    """Make a layer or model, all layers inside of it and their weights trainable or frozen.
+    """Make a layer or model, all its sublayers and their weights trainable or frozen.
 
-    `layer.trainable = value` is not enough: TensorFlow's layers skip an
-    assignment that changes nothing, so that what is frozen inside of a
-    trainable block would stay so, where JAX's and PyTorch's reach it.
+    On TensorFlow, `layer.trainable = value` skips an assignment that changes
+    nothing, so frozen sublayers of a trainable block would stay frozen.
     """
     for part in layer._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
         part.trainable = value
@@ -55,8 +54,8 @@ def admit(model: keras.Model) -> None:
 def compiled_again(model: keras.Model) -> Generator[None]:
     """Compile a compiled model again after the body, which changes what is trainable.
 
-    Losses and metrics are the same objects, which Keras may be unable to save; the optimizer is a new one of the same
-    settings. All in the scope of the model's own strategy.
+    Losses and metrics are the same objects. The optimizer is a new one with the same settings. All is created in the
+    scope of the model's strategy.
     """
     with scope_of(model):
         arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
@@ -85,7 +84,7 @@ def cloned_without_compiling(model: keras.Model) -> Generator[None]:
 
 def _arguments(model: keras.Model) -> dict[str, Any]:
     if type(model).compile is not keras.Model.compile:
-        raise ValueError(f"Model {model.name!r} has its own compile(): change what is trainable before compiling.")
+        raise ValueError(f"Model {model.name!r} has its own compile(): freeze or unfreeze it before compiling.")
     arguments = dict(model._compile_config.config)  # pyright: ignore[reportAttributeAccessIssue] (the live ones)
     scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)  # not kept among the arguments
     optimizer = arguments["optimizer"]  # None if the model was compiled only to be evaluated
@@ -111,30 +110,29 @@ _HEAD = "head"
 
 
 def enable_lora(model: keras.Model, rank: int = 4) -> int:
-    """Freeze a model and give each of its convolutions and dense layers a trainable low-rank update.
+    """Freeze a model and add LoRA to its convolutions and dense layers.
 
-    A kernel `(height, width, channels, filters)` is unchanged next to a
-    trainable `A·B`, with `A` of `(height, width, channels, rank)`, random, and
-    `B` of `(rank, filters)`, zero at first, so that the model still computes
-    the same. The classifier `head` is trained in full. Batch normalization,
-    biases, gates of one number per channel, kernels that blocks share or that
-    have a constraint and scanned stacks are frozen: Keras has no LoRA for
-    them.
+    A frozen kernel `(height, width, channels, filters)` gets a trainable update
+    `A·B`. `A`, `(height, width, channels, rank)`, is random; `B`, `(rank,
+    filters)`, is zero, so the outputs do not change at first. The `head` is
+    fully trainable. All other weights are frozen: batch normalization, biases,
+    gates with one number per channel, shared or constrained kernels, and
+    `HighwayDenseStack`.
 
-    Blocks do not keep their updates in their configuration. Call `merge_lora`
-    before you clone the model, or save it to train on.
+    Clones of the model lose their updates. Call `merge_lora` before you clone
+    or save the model for more training.
 
     Args:
-        model: A model of `keras_highway`. It is changed; a compiled model is
-            compiled again.
+        model: A model of `keras_highway`, changed in place. A compiled model
+            is compiled again.
         rank: Int, rank of the updates. Defaults to `4`.
 
     Returns:
         The number of trainable parameters.
 
     Raises:
-        ValueError: If `rank` is not positive, the model has such updates
-            already, or it has no layer for them.
+        ValueError: If `rank` is not positive, the model already has LoRA, or
+            no layer supports it.
 
     Example:
 
@@ -146,8 +144,8 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
     layers = _leaves(model)
     if has_lora(model) or not any(_takes_lora(layer) for layer in layers):
         raise ValueError(
-            "enable_lora needs convolutions or dense layers before the head, without low-rank updates "
-            f"(kh.merge_lora merges these into the kernels) or constraints. Received: {model.name!r}"
+            "`model` already has LoRA (call kh.merge_lora first), or has no convolution or dense layer that takes it. "
+            f"Received: {model.name!r}"
         )
     with compiled_again(model):
         set_trainable(model, True)
@@ -159,25 +157,22 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
 
 
 def merge_lora(model: keras.Model) -> keras.Model:
-    """Return a model of the same function whose kernels hold their low-rank updates.
+    """Return a copy of a model with its LoRA updates merged into the kernels.
 
     Args:
-        model: A model of `keras_highway` after `enable_lora`; it stays as it
-            is.
+        model: A model of `keras_highway` after `enable_lora`. It is unchanged.
 
     Returns:
-        A new functional `keras.Model` without updates, all of it trainable. It
-        has the model's preprocessing and classes: `kh.get_transform` and
-        `kh.decode_predictions` take it, too. It is not compiled, and of a
-        `tf.distribute` strategy only where it is called in its scope.
+        A new functional `keras.Model` with the same outputs, preprocessing and
+        classes. It is trainable and not compiled. To use it with a
+        `tf.distribute` strategy, call `merge_lora` in its scope.
 
     Raises:
-        ValueError: If the model is not functional or sequential: there is no
-            graph to build again.
+        ValueError: If the model is subclassed.
     """
     if not isinstance(model, keras.Function | keras.Sequential):
         raise ValueError(
-            "merge_lora takes a functional model: a subclassed model has no graph to copy. "
+            "`model` must be functional or sequential: a subclassed model cannot be copied. "
             f"Received: {getattr(model, 'name', model)!r} of type {type(model).__name__}"
         )
     with cloned_without_compiling(model):
@@ -254,7 +249,7 @@ _STEM = "stem"
 
 
 class FeatureInfo(NamedTuple):
-    """A level of the pyramid."""
+    """Description of one stage output."""
 
     stage: str  # `"stage1"`, ...
     layer: str  # name of the layer whose output it is, the stage's last block
@@ -275,14 +270,14 @@ def features(
     pool: str | None = None,
     out_indices: Sequence[int] | None = None,
 ) -> Features:
-    """Return the pyramid of stage outputs of a convolutional model, for detection or segmentation.
+    """Return the stage outputs of a convolutional model (a feature pyramid), for detection or segmentation.
 
     Args:
         model: A model of `keras_highway`, with or without its top.
         stages: Names of stages, e.g. `("stage2", "stage4")` or `"stage4"`.
             Defaults to all.
-        pool: `"avg"` or `"max"` for one vector per stage, `(batch, channels)`,
-            its mean or maximum over all positions. Defaults to `None`: maps.
+        pool: `"avg"` or `"max"` to pool each stage to `(batch, channels)`.
+            Defaults to `None`: feature maps.
         out_indices: Numbers of stages instead of `stages`, as in timm's
             ResNets: `(2, 4)` is `("stage2", "stage4")`.
 
@@ -334,7 +329,7 @@ def features(
 
 
 def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
-    """Return the layers of a model in groups from input to output, for rates that fall with the distance from the head.
+    """Return the layers of a model in groups from input to output, for layer-wise learning-rate decay.
 
     ```python
     groups = kh.layer_groups(model)
@@ -353,10 +348,9 @@ def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
         model: A model of `keras_highway`, with or without its top.
 
     Returns:
-        Dict from name to layers with weights: `"stem"` (what comes before the
-        first stage), `"stage1"` and the others, `"head"` (what comes after
-        the last). A group without weights is left out; every trainable weight
-        is in one group.
+        Dict from group to its layers with weights: `"stem"` (before the first
+        stage), `"stage1"` and so on, `"head"` (after the last stage). Groups
+        without weights are left out. Every trainable weight is in one group.
 
     Raises:
         ValueError: If the model has no stages.
@@ -365,7 +359,7 @@ def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
     layers = _opened(model)[1]
     stages = _stages([layer.name for layer in layers])
     if not any(stages):
-        raise ValueError(f"Model {model.name!r} has no layers named 'stage1_block1', ...: no stages to group by.")
+        raise ValueError(f"`model` must have layers named 'stage1_block1', ... Received: {model.name!r}")
     last = max(index for index, stage in enumerate(stages) if stage)
     group = "stem"
     for index, (layer, stage) in enumerate(zip(layers, stages, strict=True)):
@@ -376,7 +370,7 @@ def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
 
 
 def num_features(model: keras.Model) -> int:
-    """Return the number of features that a model's classifier sees; without one, the channels of its output.
+    """Return the number of input features of a model's classifier, or else the channels of its output.
 
     Args:
         model: A model of `keras_highway`, with or without its top.
@@ -390,7 +384,7 @@ def num_features(model: keras.Model) -> int:
 def reset_classifier(
     model: keras.Model, classes: int, activation: str | Callable[..., Any] | None = "softmax", pooling: str = "avg"
 ) -> keras.Model:
-    """Put a fresh classifier on a model's body.
+    """Replace the classifier of a model by a new one.
 
     Args:
         model: A model of `keras_highway`, with or without its top.
@@ -398,11 +392,11 @@ def reset_classifier(
             features that a head would see.
         activation: Activation of the new head, `None` for logits. Defaults to
             `"softmax"`.
-        pooling: `"avg"` or `"max"`, only where the body's output is of rank
-            4. Defaults to `"avg"`.
+        pooling: `"avg"` or `"max"`, used if the body's output has rank 4.
+            Defaults to `"avg"`.
 
     Returns:
-        A new `keras.Model`; the body is shared with the original, not copied.
+        A new `keras.Model` that shares its body with the original.
 
     Raises:
         ValueError: If `classes` is not a whole number from 0 on, or the model
@@ -421,8 +415,8 @@ def reset_classifier(
             )
     if len(model.outputs) != 1 or (last.name != "head" and any(layer.name == "head" for layer in model.layers)):
         raise ValueError(
-            "reset_classifier takes a model of one output that ends in its `head`, if it has one: pass "
-            f"keras.Model(inputs, output). Received: {model.name!r}, {len(model.outputs)} outputs, last {last.name!r}"
+            "`model` must have one output, and its `head`, if any, must be the last layer. Pass a keras.Model. "
+            f"Received: {model.name!r} with {len(model.outputs)} outputs and last layer {last.name!r}"
         )
     x = input_in(model, last) if last.name == "head" else model.outputs[0]
     dtype = "float64" if x.dtype == "float64" else "float32"
@@ -441,13 +435,12 @@ def reset_classifier(
 
 
 def freeze(model: keras.Model, until: str | None = None) -> None:
-    """Freeze a model from its input up to and including a stage; what comes after is trainable.
+    """Freeze a model from its input to a stage (inclusive), and make the rest trainable.
 
-    Frozen batch normalization uses and keeps its moving statistics (Keras's
-    rule for `trainable=False`). A compiled model is compiled again with the
-    same arguments, since Keras would otherwise continue to train frozen
-    weights; its optimizer starts again. After `kh.enable_lora`, the low-rank
-    updates and the head of what comes after are trainable.
+    Frozen batch normalization uses its moving statistics and does not update
+    them (Keras's rule for `trainable=False`). A compiled model is compiled again
+    with a new optimizer of the same settings. After `kh.enable_lora`, kernels
+    stay frozen.
 
     Args:
         model: A model of `keras_highway`.
@@ -455,15 +448,15 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
             layer (`"stem"`). Defaults to `None`: everything but `head`.
 
     Raises:
-        ValueError: If there is no such stage or layer, with suggestions; or
-            if nothing is named and the last layer is not `head`.
+        ValueError: If the stage or layer is unknown, or `until` is `None` and
+            the last layer is not `head`.
     """
     models, layers = _opened(model)
     names = [layer.name for layer in layers]
     if until is None and names[-1] != "head":
         raise ValueError(
-            f"Model {model.name!r} does not end in a layer 'head', which would be trained: name the last frozen layer "
-            f"with `until`. Received: until=None, last layer {names[-1]!r}"
+            f"`until` must name the last frozen layer, because model {model.name!r} does not end in a layer 'head'. "
+            f"Received: until=None, last layer {names[-1]!r}"
         )
     last = len(names) - 2 if until is None else _span_of(model, names, until, "until")[1]
     updates = learns_by_updates(model)
@@ -492,12 +485,12 @@ def freeze_batch_norm(model: keras.Model) -> None:
 
 
 def unfreeze(model: keras.Model, since: str | None = None) -> None:
-    """Make a model trainable again, all of it or from a stage on; earlier layers stay as they are.
+    """Make a model trainable again, fully or from a stage on. Earlier layers do not change.
 
-    Fine-tuning in two steps: `freeze(model)` and train the head, then
-    `unfreeze(model, since="stage3")` and train on, at a lower rate. A
-    compiled model is compiled again, as by `freeze`. After `kh.enable_lora`,
-    kernels learn together with their low-rank updates.
+    To fine-tune in two steps, call `freeze(model)` and train the head, then call
+    `unfreeze(model, since="stage3")` and continue at a lower rate. A compiled
+    model is compiled again, as by `freeze`. After `kh.enable_lora`, the kernels
+    become trainable together with their updates.
 
     Args:
         model: A model of `keras_highway`.
@@ -505,7 +498,7 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
             or layer (`"head"`). Defaults to `None`: everything.
 
     Raises:
-        ValueError: If there is no such stage or layer, with suggestions.
+        ValueError: If the stage or layer is unknown.
     """
     models, layers = _opened(model)
     names = [layer.name for layer in layers]
@@ -523,7 +516,7 @@ def _span_of(model: keras.Model, names: list[str], stage_or_layer: str, argument
     if stage_or_layer not in ends and stage_or_layer not in names:
         hint = did_you_mean(stage_or_layer, [*ends, *names])
         raise ValueError(
-            f"Model {model.name!r} has no such stage or layer.{hint} Its stages are {', '.join(ends)}. "
+            f"`{argument}` must be a stage ({', '.join(ends)}) or layer of model {model.name!r}.{hint} "
             f"Received: {argument}={stage_or_layer!r}"
         )
     last = names.index(ends.get(stage_or_layer, stage_or_layer))
@@ -542,7 +535,7 @@ def _stage_ends(model: keras.Model) -> dict[str, keras.layers.Layer]:
         if position_of(layer.name) and isinstance(layer, GatedBlock):
             ends[stage_of(layer.name)] = layer
     if not ends:
-        raise ValueError(f"Model {model.name!r} has no gated blocks named 'stage1_block1', ...: no stages to return.")
+        raise ValueError(f"`model` must have gated blocks named 'stage1_block1', ... Received: {model.name!r}")
     return ends
 
 

@@ -136,12 +136,12 @@ class Recipe:
 
     @property
     def decoded(self) -> bool:
-        """Whether images are decoded on the way, not kept in memory."""
+        """Whether images are read from files during training, not kept in memory."""
         return self.data.split(":")[0] in DECODED
 
     @property
     def other_shape(self) -> tuple[int | None, ...]:
-        """The input shape among the overrides, if images are decoded to another size; else `()`."""
+        """The overridden input shape, if images from files have another size; else `()`."""
         shape = dict(self.overrides).get("input_shape") or ()
         size = TRANSFORMS[self.transform].size if self.decoded and self.transform in TRANSFORMS else ()
         return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
@@ -154,7 +154,7 @@ class Recipe:
         return test_size if self.train_size is None else (self.train_size, self.train_size)
 
     def equivalents(self, test_size: tuple[int, int], epochs: int) -> float:
-        """Return the cost of the first `epochs` in epochs at the test images' size, by their pixels."""
+        """Return the cost of the first `epochs` in epochs at the test size, by number of pixels."""
         sizes = [self.training_size(test_size, epoch) for epoch in range(epochs)]
         return sum(height * width for height, width in sizes) / (test_size[0] * test_size[1])
 
@@ -182,8 +182,8 @@ class Recipe:
     def partner_distance(self) -> int:
         """Distance of the two samples of a mixed pair in a micro-batch.
 
-        With repeated augmentation the copies of an image follow one another. The
-        distance is the smallest power of two with which no copies meet.
+        With repeated augmentation, the copies of an image are adjacent. The
+        distance is the smallest power of two that mixes no two copies.
         """
         distance = 1
         while distance * self.micro_batches < self.repeated_augmentation:
@@ -192,7 +192,7 @@ class Recipe:
 
     @property
     def mixed_samples(self) -> int:
-        """Length of a block of samples in a micro-batch that are mixed among themselves; 1 without mixing."""
+        """Number of consecutive samples that are mixed with each other; 1 without mixing."""
         return 2 * self.partner_distance if self.mixes else 1
 
 
@@ -257,12 +257,12 @@ _RULES: tuple[_Rule, ...] = (
     (
         ("milestones", "schedule"),
         lambda r: not _rises(r.milestones) or (r.schedule == "step" and not r.milestones),
-        "`milestones` must rise between 0 and 1; schedule='step' needs one at least.",
+        "`milestones` must rise between 0 and 1. schedule='step' needs at least one.",
     ),
     (
         ("train_sizes",),
         lambda r: not _rises(share for share, _ in r.train_sizes),
-        "`train_sizes` must be pairs of a share of the epochs, rising between 0 and 1, and a size in pixels.",
+        "`train_sizes` must be pairs (share of the epochs, size in pixels), with shares rising between 0 and 1.",
     ),
     (
         ("transform", "data"),
@@ -287,7 +287,7 @@ _RULES: tuple[_Rule, ...] = (
     (  # smoothing s of K classes compares a mixed image's shares with (threshold - s / K) / (1 - s)
         ("label_smoothing", "target_threshold"),
         lambda r: r.loss == "bce" and r.target_threshold is not None and r.label_smoothing and not r.mixes,
-        "`target_threshold` undoes `label_smoothing`: set one of them, or mix images.",
+        "`target_threshold` undoes `label_smoothing`: set only one of them, or use `mixup` or `cutmix`.",
     ),
     (("freeze", "init"), lambda r: r.freeze and not r.init, "`freeze` needs weights to start from: set `init`."),
     (
@@ -298,7 +298,7 @@ _RULES: tuple[_Rule, ...] = (
     (
         ("optimizer", "bias_multiplier", "decay_multipliers"),
         lambda r: r.optimizer != "sgd" and (r.decay_multipliers or r.bias_multiplier != 1),
-        "Rate and decay multipliers need SGD: adaptive optimizers cancel them.",
+        "`bias_multiplier` and `decay_multipliers` need optimizer='sgd'.",
     ),
     (
         ("beta_2", "optimizer"),
@@ -318,16 +318,16 @@ _RULES: tuple[_Rule, ...] = (
     (
         ("overrides", "transform"),
         lambda r: r.other_shape,
-        "net.input_shape must be the size of the images that `transform` makes: leave it out.",
+        "net.input_shape must equal the image size of `transform`: leave it out.",
     ),
     (
         ("rand_augment", "data"),
         lambda r: r.rand_augment and not r.decoded and not r.data.startswith("synthetic_"),
-        "`rand_augment` needs images in files: a folder, or 'tfds:...'.",
+        "`rand_augment` needs images read from files: a folder, or 'tfds:...'.",
     ),
     _no_effect("crop_scale", False, "in memory, which are shifted"),
     *(
-        _no_effect(name, True, "decoded on the way, which are cropped and mirrored")
+        _no_effect(name, True, "read from files, which are cropped and mirrored")
         for name in ("crop_padding", "flip", "alternating_flip", "whiten_stem")
     ),
 )
@@ -385,7 +385,7 @@ def with_settings(recipe: RecipeT, settings: list[str]) -> RecipeT:
 # Settings that `--set` refuses.
 NEVER_SET = {
     "net.classes": "The number of classes follows from the data: from its folders, or its vocabulary.",
-    "net.name": "A network has its variant's name, by which its weights are loaded.",
+    "net.name": "The name of a network is always its variant's name.",
 }
 # Fields, and the values of other fields that use them.
 _USED_WITH = {
@@ -401,7 +401,7 @@ _USED_WITH = {
 
 
 def _check_used(recipe: Recipe, names: Iterable[str]) -> None:
-    """Raise a ValueError if a setting that was given has no effect."""
+    """Raise a ValueError if a passed setting has no effect."""
     default = {field.name: field.default for field in dataclasses.fields(recipe)}
     for name in names:
         field, values = _USED_WITH.get(name, ("", ()))
@@ -411,7 +411,7 @@ def _check_used(recipe: Recipe, names: Iterable[str]) -> None:
         if unused and getattr(recipe, name) != default[name]:
             needed = " or ".join(f"{field}={value!r}" for value in values)
             raise ValueError(
-                f"`{name}` needs {needed}: leave it out, or set that as well. "
+                f"`{name}` needs {needed}: leave `{name}` out, or set {field}, too. "
                 f"Received: {name}={getattr(recipe, name)!r}, {field}={getattr(recipe, field)!r}"
             )
 

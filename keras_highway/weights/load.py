@@ -1,4 +1,4 @@
-"""From a weight file that has been read to a model: the spec that it states, and its arrays, all or nothing."""
+"""Build the model of a weight file, and load its arrays: all of them, or none."""
 
 import dataclasses
 import math
@@ -39,11 +39,11 @@ SIZES = ("classes", "characters", "input_shape")  # fields of the spec that foll
 
 
 class FreshHead(Notice):
-    """Weights were loaded for other classes than theirs: the body is trained, the classifier is random."""
+    """Warning: the weights have other classes than the model, so the classifier is random."""
 
 
 def reset_head(model: keras.Model) -> None:
-    """Draw the weights of a classifier again."""
+    """Reinitialize the weights of a classifier."""
     head = model.get_layer("head")
     again = type(head).from_config(head.get_config())
     again.build(head.input.shape)
@@ -70,7 +70,7 @@ def trimmed(model: keras.Model, removed: Sequence[str]) -> keras.Model:
 
 
 def form_of(file: WeightsFile, variant: str) -> NetSpec:
-    """Return the spec of a file's own network: its variant's, with the overrides that it states."""
+    """Return the spec of the network in a file: the spec of its variant, with the file's overrides."""
     row, stated = ALL_VARIANTS[variant], file.info.overrides
     if not stated:
         return form_of_words(variant, {}) if isinstance(row, CharLMSpec) else row
@@ -89,7 +89,7 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
 
 
 def own_form(variant: str, file: WeightsFile, passed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a spec that a weight file states of its own network."""
+    """Return the fields of a spec that a weight file sets."""
     form_of(file, variant)  # before anything of a size that a file states is built
     own = dict(file.info.overrides)
     sized = variant not in LM_VARIANTS or all(passed.get(name) is not None for name in SIZES)
@@ -99,11 +99,10 @@ def own_form(variant: str, file: WeightsFile, passed: Mapping[str, Any]) -> dict
 
 
 def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec, names: tuple[str, ...] = ()) -> None:
-    """Set a model's weights from a file; layer by layer, through a model of the file's own form, if the two differ.
+    """Set a model's weights from a file. If the model differs from the file's network, copy layer by layer.
 
-    A file without metadata, as Keras writes it, may be of the requested network. The classifier is fresh for another
-    number of classes, or if `names` are other classes; layers that the model lacks are ignored. The first convolution
-    is brought to the channels of the model's input.
+    Layers that the model does not have are ignored. The classifier is fresh for another
+    number of classes, or if `names` are other classes. The first convolution is adapted to the number of input channels.
     """
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
@@ -175,20 +174,20 @@ def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
 
 
 def without_removed(model: keras.Model, file: WeightsFile) -> keras.Model:
-    """Return a model without the blocks that a file names as left out; the model itself where it names none."""
+    """Return a model without the blocks that a file lists as removed."""
     if not file.info.removed:
         return model
-    text = f"{file.path} names blocks that were left out of {model.name!r}"
+    text = f"{file.path} lists removed blocks that do not fit {model.name!r}"
     with reworded(text, Exception, WeightFileError):  # the names are the file's, and any text
         return without(model, file.info.removed)
 
 
 def load_exactly(model: keras.Model, file: WeightsFile) -> None:
-    """Set a model's weights from a file of its very shapes; raise a `WeightFileError` if the file does not fit."""
+    """Set a model's weights from a file with exactly the same shapes, or raise a `WeightFileError`."""
     actual, expected = file.shapes, _shapes_of(model)
     text = (
-        f"{file.path} does not hold weights of variant {file.info.variant!r} (model {model.name!r}): of the shapes "
-        f"the model needs, the file lacks {_first(expected - actual)}; it has in addition {_first(actual - expected)}."
+        f"{file.path} does not hold weights of variant {file.info.variant!r} (model {model.name!r}). "
+        f"Missing shapes: {_first(expected - actual)}. Unexpected shapes: {_first(actual - expected)}."
     )
     refuse((actual != expected, text), error=WeightFileError)
     _set(model, file)
@@ -200,8 +199,8 @@ def _set(model: keras.Model, file: WeightsFile) -> None:
         assign(model, file.arrays)
     if not file.checked:
         warnings.warn(
-            f"{file.path} has no hash, so its content was not checked, and it is taken for {file.info.variant!r}. "
-            "keras_highway.weights.files.save writes both.",
+            f"{file.path} has no hash, so its content was not checked. It is assumed to hold {file.info.variant!r}. "
+            "Save it again with keras_highway.weights.files.save.",
             UncheckedWeights,
             stacklevel=2,
         )
@@ -274,12 +273,12 @@ def _first(shapes: Counter[tuple[int, ...]]) -> str:
 
 
 def form_of_words(variant: str, overrides: Mapping[str, Any]) -> CharLMSpec:
-    """Return the spec of a language model with overrides, for spellings of any length where these do not state it."""
+    """Return the spec of a language model with overrides. By default, words may have `LONGEST_SPELLING` characters."""
     return override(LM_VARIANTS[variant], **{"input_shape": (LONGEST_SPELLING,), **overrides})
 
 
 def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
-    """Refuse a language model that is larger than its file, or computes something else, before it is built."""
+    """Raise a `WeightFileError` if a language model does not match its file, before it is built."""
     if file.stated:
         _check_function(file, spec, form_of(file, spec.name))
     if spec == LM_VARIANTS[spec.name]:
@@ -293,12 +292,12 @@ def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
 
 
 def vocabulary_of(file: WeightsFile, variant: str, passed: Vocabulary | None = None) -> Vocabulary:
-    """Return the vocabulary of a weight file, compared with the hash that the file has of it."""
+    """Return the vocabulary of a weight file, after comparing its hash with the file."""
     path = file.path.with_name(VOCABULARY)
     if passed is not None:
         vocabulary, path = passed.padded(max(form_of(file, variant).kernels)), "the vocabulary that was passed"
     else:
-        text = f"There is no {path}: pass vocabulary=, the vocabulary of the corpus of the training."
+        text = f"{path} does not exist: pass `vocabulary`, made from the training corpus."
         refuse((not path.is_file(), text))
         with reworded(f"{path} is malformed"):
             vocabulary = Vocabulary.from_json(read_bounded(path, _LARGEST))
@@ -312,6 +311,6 @@ def vocabulary_of(file: WeightsFile, variant: str, passed: Vocabulary | None = N
 
 
 def stated_overrides(file: WeightsFile, variant: str) -> dict[str, Any]:
-    """Return the fields of the spec that a file of a language model states, after checking them."""
+    """Return the checked spec fields of a file of a language model."""
     form_of(file, variant)
     return dict(file.info.overrides)

@@ -114,8 +114,8 @@ def variants_table() -> str:
             )
     exact = [s.name for s in VARIANTS.values() if s.printed_parameters == f"{s.published_parameters or 0:,}"]
     note = (
-        f"Printed to the last digit: {', '.join(f'`{name}`' for name in exact)}, in the authors' log. The other counts "
-        "are derived from the published architecture; rounded or cut off, they are those printed."
+        f"The authors' log has the exact count of {', '.join(f'`{name}`' for name in exact)}. The other counts follow "
+        "from the published architecture and agree with the published ones up to rounding or truncation."
     )
     return "\n".join([*lines, "", note])
 
@@ -132,10 +132,10 @@ def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
         environment = read_json(path.with_name("environment.json"))
         hardware.add(f"{environment['backend']}, {environment['hardware']}")
         lines.append(
-            f"| `{recipe['name']}` | {rows[-1]['step']:.0f} | {losses[0]:.3f} to {losses[-1]:.3f} in {len(rows)} "
+            f"| `{recipe['name']}` | {rows[-1]['step']:.0f} | {len(rows)} | {losses[0]:.3f} to {losses[-1]:.3f} "
             f"| {speed:.0f} | {recipe['train_images']:,} | {recipe['precision'].removeprefix('mixed_')} |"
         )
-    return "\n".join([*lines, "", f"On one busy core of: {'; '.join(sorted(hardware))}. n = 1."])
+    return "\n".join([*lines, "", f"n = 1 run each, on one core of a shared machine: {'; '.join(sorted(hardware))}."])
 
 
 def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.json") -> str:
