@@ -101,8 +101,8 @@ def own_form(variant: str, file: WeightsFile, passed: Mapping[str, Any]) -> dict
 def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec, names: tuple[str, ...] = ()) -> None:
     """Set a model's weights from a file. If the model differs from the file's network, copy layer by layer.
 
-    Layers that the model does not have are ignored. The classifier is fresh for another
-    number of classes, or if `names` are other classes. The first convolution is adapted to the number of input channels.
+    Layers that the model does not have are ignored. The classifier is fresh for another number of classes, or if
+    `names` are other classes. The first convolution is adapted to the number of input channels.
     """
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
