@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +37,7 @@ Count = Annotated[int, Meta(ge=0, le=10**12)]
 Number = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Overrides = Annotated[Mapping[Text, Any], Meta(max_length=50)]
 Removed = Annotated[tuple[Annotated[str, Meta(max_length=120, pattern=PRINTED)], ...], Meta(max_length=2000)]
+Activation = Literal["softmax", "linear", "sigmoid"]
 KindT = TypeVar("KindT")
 
 
@@ -126,6 +127,7 @@ class WeightsInfo:
     # fields of the spec that differ from the variant's, as JSON values
     overrides: Overrides = field(default_factory=dict, hash=False)
     removed: Removed = ()  # names of blocks that were left out, as `analysis.trim` does
+    activation: Activation = "softmax"  # of the head; `linear` gives logits
     # SHA-256 of the words of a language model, or `""`
     vocabulary: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
     folder: str = field(default="", compare=False)  # local folder of the file; not in the JSON form
@@ -139,6 +141,10 @@ class WeightsInfo:
                 "`python -m keras_highway lm --help`."
             )
         return self.transform
+
+    def scores(self, outputs: int | None) -> str:
+        """Return the activation that makes probabilities of the logits of a head."""
+        return "sigmoid" if self.activation == "sigmoid" or (self.activation, outputs) == ("linear", 1) else "softmax"
 
     def derived(self, **changes: Any) -> "WeightsInfo":
         """Return the record of a model made of this one: its file and its measurements are not the model's."""
@@ -194,6 +200,8 @@ def to_json(row: WeightsInfo) -> dict[str, Any]:
     """Return a record as JSON values; rare fields are left out where they are empty."""
     values = msgspec.to_builtins(row, enc_hook=lambda value: value.item())  # NumPy's numbers
     del values["folder"]
+    if row.activation == "softmax":
+        del values["activation"]
     return {key: value for key, value in values.items() if value or key not in ("overrides", "removed", "vocabulary")}
 
 
