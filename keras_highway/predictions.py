@@ -89,17 +89,12 @@ class ImageClassifier(NamedTuple):
         if not len(images):
             return []
         model, predictions = self.model(), []
+        top = len(self.classes) if self.activation == "sigmoid" else top
         for start in range(0, len(images), _BATCH):
             x = self.transform.apply(np.stack(images[start : start + _BATCH]))
             # Called, not predict(): tracing the graph takes longer than a few images.
-            predictions += self.decode(ops.convert_to_numpy(model(x, training=False)), top)
+            predictions += best_classes(ops.convert_to_numpy(model(x, training=False)), self.classes, top)
         return predictions
-
-    def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
-        """Return the best classes of each row of probabilities, all for a sigmoid; raise a ValueError for NaN."""
-        if not np.isfinite(probabilities).all():
-            raise ValueError(f"The network's outputs are not finite: it names no class. Received: {self.weights}")
-        return best_classes(probabilities, self.classes, len(self.classes) if self.activation == "sigmoid" else top)
 
     def above(self, predictions: list[Prediction], threshold: float) -> list[Prediction]:
         """Return the labels of an image: of several independent ones, those with a score of at least `threshold`."""
@@ -132,6 +127,7 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
                 )
         else:
             spec, result = get_spec(file.variant), described(file.info).metrics
+            count = count or spec.classes
             if spec.task is not IMAGES:
                 raise LanguageModelError(file.path)
             data = file.info.data or ("" if names else published_for(spec) or "")
@@ -288,8 +284,8 @@ def decode_predictions(
     scores = np.asarray(ops.convert_to_numpy(predictions) if ops.is_tensor(predictions) else predictions)
     if classes is None and isinstance(weights, list | tuple | np.ndarray):
         classes = list(weights)
-    if isinstance(classes, str):
-        raise ValueError(f"`classes` must be the names of the classes, one each. Received: classes={classes!r}")
+    if isinstance(classes, str | set | frozenset):
+        raise ValueError(f"`classes` must be the names of the classes, in order. Received: classes={classes!r}")
     pairs = classes_of(cast(Weights, weights)) if classes is None else [(str(i), str(n)) for i, n in enumerate(classes)]
     if scores.ndim != 2 or scores.shape[1] != len(pairs):
         whose = f"of {weights!r} " if classes is None else f"of {len(pairs)} classes "
@@ -299,5 +295,7 @@ def decode_predictions(
 
 def best_classes(scores: np.ndarray, classes: Sequence[tuple[str, str]], top: int) -> list[list[Prediction]]:
     """Return the best classes of each row of scores, best first; equal scores keep the order of the classes."""
+    if np.isnan(scores).any():
+        raise ValueError("The network's outputs are not finite, so they name no class. Received: NaN")
     best = np.argsort(-np.asarray(scores, np.float64), axis=1, kind="stable")[:, :top]  # unsigned ones would wrap
     return [[Prediction(*classes[i], float(row[i])) for i in order] for row, order in zip(scores, best, strict=True)]

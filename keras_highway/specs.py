@@ -16,7 +16,7 @@ from keras_highway._support.schema import coerced, refuse
 from keras_highway.gating import carry_gate_bias, check_gates, gate_bias_for_depth, get_gating
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
-Size = Annotated[int, Meta(ge=1)]
+Size = Annotated[int, Meta(ge=1, le=10**6)]
 Sizes = Annotated[tuple[Size, ...], Meta(min_length=1)]
 
 
@@ -260,6 +260,12 @@ def initial_gate_bias(spec: NetSpec) -> float:
     if spec.gate_bias == BY_DEPTH and spec.layers_deep is not None:
         return gate_bias_for_depth(spec.layers_deep)
     return float(spec.gate_bias)
+
+
+def block_options(spec: NetSpec) -> dict[str, Any]:
+    """Return the fields of a spec that are arguments of all of its blocks."""
+    fields = ("gating", "gate", "gate_rank", "skip_dtype", "remat")
+    return {"gate_bias": initial_gate_bias(spec), **{name: getattr(spec, name) for name in fields}}
 
 
 def tied_gate(spec: NetSpec, stage: int, make: Callable[[str, float], Any]) -> Callable[[Any], Any]:

@@ -272,6 +272,12 @@ def test_version(capsys):
         (["highway51"], "Did you mean 'highway50'"),
         (["highway110", "--set", "gating=ful"], "Did you mean 'full'"),
         (["highway110", "--set", "gating"], "FIELD=VALUE"),
+        (["mnist10_w16", "--set", "input_shape=[2,2,1]"], "at least"),
+        (["mnist10_w16", "--set", "weights=mnist"], "Unknown field"),
+        (["mnist10_w16", "--set", "stages=[1]"], "`stages`: Expected `object`"),
+        (["mnist10_w16", "--set", "classes=1000000000000"], "`classes`: Expected `int` <= 1000000"),
+        (["mnist10_w16", "--set", "epochs=1000000000000000000000"], "Unknown field"),
+        (["charlm_large_coupled"], "reads words"),
     ],
 )
 def test_summary_of_the_impossible(capsys, argv, message):

@@ -21,7 +21,7 @@ from miniatures import numpy
 import keras_highway as kh
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.weights import files as weights_file
-from keras_highway.weights import registry
+from keras_highway.weights import hub, registry
 from keras_highway.weights.hub import HubError, HubName, parse
 from keras_highway.weights.info import to_json
 from keras_highway.weights.sources import resolve
@@ -376,6 +376,15 @@ def test_a_file_that_was_published_so_is_downloaded_once(fake_hub, trained, cont
     assert fake_hub.count("GET", "/content/") == 1
     fake_hub.add("org/wrong", {FILE: trained[1]})
     np.testing.assert_array_equal(numpy(kh.load("hf://org/wrong")(X)), trained[0])
+
+
+def test_a_damaged_cache_is_one_error(trained, offline):
+    refs = hub.cache_folder() / "models--org--name" / "refs"
+    refs.mkdir(parents=True)
+    (refs / "main").write_bytes(b"\xff\xfe")
+    offline()
+    with pytest.raises(hub.HubError, match="UnicodeDecodeError"):
+        kh.load("hf://org/name")
 
 
 def test_a_malformed_description_is_never_passed_over(fake_hub, trained, offline):

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from hostile import refused
 from keras.src.utils.python_utils import func_dump
 
 import keras_highway as kh
@@ -194,22 +195,31 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_a_network_of_ours_with_other_code_in_it_is_refused(tmp_path, canary, attack):
-    path = tmp_path / "net.keras"
+def saved_with(path, hostile) -> Path:
+    """Save a network with another layer in the place of its first."""
     kh.create_model("highway_fc10", depth=2, units=8).save(path)
     with zipfile.ZipFile(path) as file:
         parts = {name: file.read(name) for name in file.namelist()}
     config = json.loads(parts["config.json"])
-    hostile = ATTACKS[attack](canary)
     hostile["config"]["name"] = config["config"]["layers"][1]["name"]
     config["config"]["layers"][1].update(hostile)
     with zipfile.ZipFile(path, "w") as file:
         for name, content in {**parts, "config.json": json.dumps(config)}.items():
             file.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_network_of_ours_with_other_code_in_it_is_refused(tmp_path, canary, attack):
+    path = saved_with(tmp_path / "net.keras", ATTACKS[attack](canary))
     for door in (kh.load, kh.describe_weights):
         with pytest.raises(WeightFileError, match=r"net\.keras cannot be loaded .*: it names .*only classes of Keras"):
             door(path)
+
+
+def test_an_error_of_keras_is_shown_without_its_colours(tmp_path):
+    path = saved_with(tmp_path / "net.keras", layer("MaxPooling2D", pool_size=99))
+    assert "output size" in refused(lambda: kh.load(path), path)
 
 
 def test_a_class_registered_under_the_name_of_one_of_keras_is_not_made(tmp_path):

@@ -169,8 +169,11 @@ def test_decode_predictions_by_names_of_ones_own():
     assert kh.decode_predictions(scores, top=2, weights=names) == expected
     with pytest.raises(ValueError, match=r"of 2 classes have shape \(batch, 2\).*\(1, 3\)"):
         kh.decode_predictions(scores, classes=["dog", "cat"])
-    with pytest.raises(ValueError, match="names of the classes"):
-        kh.decode_predictions(scores, classes="cat")
+    for classes in ("cat", {*names}):
+        with pytest.raises(ValueError, match="names of the classes"):
+            kh.decode_predictions(scores, classes=classes)
+    with pytest.raises(ValueError, match="not finite"):
+        kh.decode_predictions(scores * np.nan, classes=names)
     for top in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match="positive integer"):
             kh.decode_predictions(scores, top=top, classes=names)

@@ -9,6 +9,7 @@ import pytest
 from contracts import NOTICE
 
 from keras_highway.cli import main
+from keras_highway.training import train
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,14 +30,21 @@ def test_ctrl_c_ends_without_a_traceback(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_reader_that_goes_away_ends_without_a_traceback(monkeypatch):
+@pytest.mark.parametrize("argv", [["list"], ["train", "mnist10_w16"]])
+def test_a_reader_that_goes_away_ends_without_a_traceback(monkeypatch, capsys, argv):
+    monkeypatch.setattr(train, "_train", lambda: lambda *args, **options: print("epoch 1", flush=True))
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
-        assert main(["list"]) == 141
+        try:
+            code = main(argv)
+        except SystemExit as ended:
+            code = ended.code
+        assert code == 141
         pipe.write("what Python flushes on its way out")
         pipe.flush()
+    assert capsys.readouterr().err.startswith("stopped: " if "train" in argv else "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk without space")

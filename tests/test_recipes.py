@@ -10,7 +10,7 @@ from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.training.run_folder import RunFolder
-from keras_highway.training.train import choose, main
+from keras_highway.training.train import main
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 BASE = RECIPES["cifar10_19layer"]
@@ -62,7 +62,7 @@ def test_the_size_that_a_recipe_states_gives_way_to_that_of_another_transform():
     smaller = with_settings(recipe, ["transform=imagenet_64", "net.gate_bias=-3"])
     assert smaller.input_shape == (64, 64, 3) and dict(smaller.overrides) == {"gate_bias": -3}
     assert with_settings(recipe, ["transform=imagenet_128"]) == recipe
-    with pytest.raises(ValueError, match=r"net\.input_shape must equal the image size .*128, 128, 3"):
+    with pytest.raises(ValueError, match=r"net\.input_shape must equal the image shape .*128, 128, 3"):
         with_settings(recipe, ["transform=imagenet_64", "net.input_shape=[128,128,3]"])
     with pytest.raises(ValueError, match=r"Did you mean 'imagenet_64'"):
         with_settings(recipe, ["transform=imagenet64"])
@@ -125,12 +125,24 @@ def test_settings_that_are_refused(recipe, settings, message):
         with_settings(recipe, re.split(r" (?=\w+=)", settings))
 
 
-def test_unknown_recipes_name_the_near_ones(capsys):
-    with pytest.raises(SystemExit) as error:
-        main(["mnist10_w61"])
-    assert error.value.code == 2 and "Did you mean 'mnist10_w16'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="`recipe` must be one of"):
-        choose("highway", [], small=True)
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["mnist10_w61"], "Did you mean 'mnist10_w16'"),
+        (["highway", "--tiny"], "`recipe` must be one of"),
+        (["mnist10_w16", "--set", "net.stages=[1]"], "`stages`: Expected `object`"),
+        (["mnist10_w16", "--set", "classes=1000000000000"], "Unknown field"),
+        (["mnist10_w16", "--set", "net.classes=1000000000000"], "follows from the data"),
+        (["mnist10_w16", "--set", "epochs=1000000000000000000000"], "`epochs`: Expected `int` <="),
+        (["mnist10_w16", "--set", "net.input_shape=[14,14,1]"], "must equal the image shape"),
+        (["mnist10_w16", "--set", "net.input_shape=[28,28,3]"], "must equal the image shape"),
+    ],
+)
+def test_impossible_requests_are_one_line_and_code_2(capsys, argv, message):
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and message in error and error.count("\n") == 1
 
 
 # One a family and feature; all of them take minutes.

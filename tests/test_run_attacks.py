@@ -120,7 +120,7 @@ def test_a_weight_file_that_may_not_be_read(run, monkeypatch, capsys):
     def refuse(path, most):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(weights_file, "read_regular", refuse)
+    monkeypatch.setattr(weights_file, "read_bounded", refuse)
     path = run / "model.weights.h5"
     with pytest.raises(WeightFileError, match=r"model\.weights\.h5 may not be read: make it readable for you"):
         weights_file.read(path)
@@ -160,6 +160,9 @@ def test_what_cannot_be_meant_is_one_sentence(capsys):
     for weights in ("", " "):
         with pytest.raises(ValueError, match="`weights` must be a name or a path"):
             kh.create_model("mnist10_w16", weights=weights)
+    for weights in ("", {}, {"mnist"}, 3, None):
+        with pytest.raises(ValueError, match="`weights` must be a name or a path"):
+            kh.get_transform(weights)
     with pytest.raises(ValueError, match=r"Names on the Hub begin with hf://, in lower case. Received: 'HF://a/b'"):
         kh.load("HF://a/b")
     for arguments in (["--save-steps", "0"], ["--save-steps", "-1"], ["--until", "-1"], ["--until", "0"]):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keras_highway._support import files
 from keras_highway.training import checkpoint, train
 from keras_highway.training.data.samples import fingerprint_of
 from keras_highway.training.data.source import open_source
@@ -144,7 +145,7 @@ def test_only_a_file_system_without_locks_trains_without_one(number, refused, me
 def test_a_state_or_data_set_on_a_file_system_that_is_away_is_not_called_damaged(tmp_path, monkeypatch, capsys):
     folder, run = mnist_in(tmp_path / "a"), tmp_path / "run"
     train_recipe(MNIST, folder, run, until=1)
-    open_ = Path.open
+    open_ = files.open_regular
 
     def away(path, *args, **kwargs):
         if not isinstance(path, Path) or path.name == "checkpoint.npz":
@@ -152,7 +153,7 @@ def test_a_state_or_data_set_on_a_file_system_that_is_away_is_not_called_damaged
         return open_(path, *args, **kwargs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "open", away)
+        patched.setattr(files, "open_regular", away)
         with pytest.raises(SystemExit) as ended, errors_in_a_line():
             train_recipe(MNIST, folder, run)
     said = capsys.readouterr().err

@@ -31,7 +31,7 @@ from tests.small_disks import files_of_at_most
 PETS = ("bird", "cat", "dog")
 NAME = "mnist10_w16.tvdn"
 SMALL = {"blocks": (2, 1), "widths": (4, 8), "stem_width": 8, "input_shape": (32, 32, 3)}
-TRANSFORM = Transform(size=(32, 32), channels=3, scale=1 / 255)
+TRANSFORM = Transform(size=np.array([32, 32]), channels=np.int8(3), scale=np.float64(1 / 255), mean=np.zeros(1))
 SAVED = {"weights.json", "model.weights.h5"}
 FILES = SAVED | {"README.md", "check.npz", "config.json", "metadata.json", "model.safetensors"}
 
@@ -321,15 +321,20 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
     for folder, file in {"full": "thesis.txt", "foreign": "weights.json"}.items():
         (tmp_path / folder).mkdir()
         (tmp_path / folder / file).write_text('{"kg": 70}')
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for model, more, message in (
         (trained, {}, "preprocessing of this model's images is unknown.*pass transform="),
         (trained, {"transform": "imagenet"}, r"images of shape \(224, 224, 3\) and the model takes \(32, 32, 3\)"),
         (trained, {"transform": TRANSFORM, "class_names": ["cat"]}, "`class_names` must be 3 names"),
+        (trained, {"transform": TRANSFORM, "class_names": {"cat", "dog", "bird"}}, "`class_names` must be 3 names"),
+        (trained, {"transform": TRANSFORM, "class_names": 3}, "`class_names` must be 3 names"),
         (trained, {"transform": TRANSFORM, "class_names": ["cat", "dog", "\x1b[2J"]}, "`class_names` is"),
         (trained, {"transform": TRANSFORM, "name": "../pets"}, "`name` is malformed"),
         (trained, {"transform": TRANSFORM, "folder": "my:pets"}, "folder's name, .* is malformed"),
         (trained, {"transform": {"size": 3}}, "must be a Transform or a name"),
         (trained, {"transform": TRANSFORM, "folder": "pets.keras"}, "has the name of a file"),
+        (trained, {"transform": TRANSFORM, "folder": "pets.weights.h5"}, "has the name of a file"),
+        (trained, {"transform": TRANSFORM, "folder": "loop"}, "holds something else"),
         (trained, {"transform": TRANSFORM, "folder": "foreign"}, "holds something else"),
         (trained, {"transform": TRANSFORM, "folder": "full"}, "holds something else"),
         (trained, {"transform": TRANSFORM, "dataset": "pets\n"}, "`dataset` is malformed"),

@@ -8,7 +8,7 @@ import pytest
 from keras import layers, ops
 
 from keras_highway._support.numerics import cross_entropy, input_gradient, rank_of
-from keras_highway.analysis import lesion_curve
+from keras_highway.analysis import lesion_curve, score
 from keras_highway.analysis.scores import PhotographScores, measure
 from keras_highway.applications import create_model
 from keras_highway.cli import main
@@ -143,6 +143,14 @@ def test_probabilities_of_unknown_origin_are_refused():
             run(mean, (X, Y))
     logits = keras.Model(mean.input, ops.log(mean.output))
     assert np.isfinite(measure(logits, (X, Y))[1])
+
+
+@pytest.mark.parametrize("run", [measure, lesion_curve, lambda model, data: score(model, [{}], data)])
+def test_samples_that_are_not_finite_are_refused(run):
+    model, x = create_model("highway_fc10", depth=2), np.zeros((4, 28, 28, 1), "float32")
+    x[-1] = np.nan
+    with pytest.raises(ValueError, match=r"finite numbers\. Received: NaN"):
+        run(model, (x, np.zeros(4, int)))
 
 
 def spoilt(model):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-import shutil
+import os
 
 import numpy as np
 import pytest
@@ -69,18 +69,33 @@ def test_shards_give_the_test_images_of_their_folder(photographs, tmp_path, caps
 def test_an_image_that_cannot_be_read_is_named(photographs, tmp_path):
     """TensorFlow's error does not say which it is."""
     recipe = dataclasses.replace(RECIPE, repeated_augmentation=1)
-    for split, name in (("train", "dog/3.JPEG"), ("val", "cat/2.JPEG")):
-        files = list(shards.write(photographs, tmp_path / "shards", images=4)["splits"][split]["files"])
-        path, content = photographs / split / name, (photographs / split / name).read_bytes()
-        path.write_bytes(content[:-400])
-        with pytest.raises(ValueError, match=f"{path} cannot be read: .*(JPEG|jpeg).* names all broken images"):
-            _ = batches(recipe, photographs)
-        path.write_bytes(content)
-        file = tmp_path / "shards" / files[0]
-        file.write_bytes(bytes(file.stat().st_size))
-        with pytest.raises(ValueError, match=rf"{file}, the image at byte \d+, cannot be read: .*Copy it again"):
-            _ = batches(recipe, tmp_path / "shards")
-        shutil.rmtree(tmp_path / "shards")
+    manifest = shards.write(photographs, tmp_path / "shards", images=4)
+    path = photographs / "train/dog/3.JPEG"
+    path.write_bytes(path.read_bytes()[:-400])
+    with pytest.raises(ValueError, match=f"{path} cannot be read: .*(JPEG|jpeg).* names all broken images"):
+        _ = batches(recipe, photographs)
+    file = tmp_path / "shards" / next(iter(manifest["splits"]["train"]["files"]))
+    file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(ValueError, match=rf"{file}, the image at byte \d+, cannot be read: .*Copy it again"):
+        _ = batches(recipe, tmp_path / "shards")
+
+
+@pytest.mark.parametrize(
+    ("replace", "match"),
+    [
+        (lambda path: None, "No such file"),
+        (os.mkfifo, "a pipe or a device"),
+        (lambda path: path.symlink_to("/dev/zero"), "a pipe or a device"),
+        (lambda path: (path.touch(), os.truncate(path, 50 * 2**30)), "is larger than"),
+    ],
+)
+def test_an_image_that_is_no_file_of_usual_size_is_named(photographs, replace, match):
+    source = open_source(RECIPE, photographs)
+    path = photographs / "val" / "cat" / "2.JPEG"
+    path.unlink()
+    replace(path)
+    with pytest.raises(ValueError, match=rf"{path} cannot be read: .*{match}"):
+        _ = list(source.test_batches(4, Shard()))
 
 
 def test_other_programs_can_read_the_records(photographs, tmp_path):
@@ -107,15 +122,18 @@ def test_broken_files_are_named_left_out_and_counted(photographs, tmp_path, caps
     (photographs / "train" / "cat" / "3.JPEG").write_bytes(whole[: len(whole) // 2])
     (photographs / "train" / "dog" / "5.JPEG").write_bytes(b"")
     (photographs / "val" / "dog" / "link.JPEG").symlink_to("nowhere")
+    os.mkfifo(photographs / "val" / "dog" / "pipe.JPEG")
     out = tmp_path / "out"
     assert shards.main([str(photographs), "--out", str(out), "--images", "5"]) == 0
     output, err = capsys.readouterr()
-    assert "train: 12 images, 2 broken ones left out" in output and "val: 9 images, 1 broken" in output
+    assert "train: 12 images, 2 broken ones left out" in output and "val: 9 images, 2 broken" in output
     assert f"left out, cannot be decoded: {photographs}/train/cat/3.JPEG" in err
     assert json.loads((out / "shards.json").read_text())["splits"]["train"]["broken"] == ["cat/3.JPEG", "dog/5.JPEG"]
     assert open_source(RECIPE, out).images == 12
     assert shards.main([str(photographs), "--out", str(out)]) == 2
     assert "not empty" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="`images` must be a positive integer"):
+        shards.write(photographs, out / "again", images=0)
 
 
 def test_altered_and_cut_shards_are_found(photographs, tmp_path, capsys):

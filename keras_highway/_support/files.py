@@ -5,6 +5,7 @@ import csv
 import errno
 import hashlib
 import io
+import math
 import os
 import re
 import reprlib
@@ -15,11 +16,12 @@ import uuid
 import zipfile
 from collections.abc import Callable, Collection, Container, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from keras_highway._support.schema import refuse, reworded
-from keras_highway._support.terminal import json_text
+from keras_highway._support.terminal import brief, json_text
 
 MOST_BYTES = 16 * 2**20  # of a file that is read into memory, unless a caller allows more
 _LONG_AGO = 86400.0  # seconds
@@ -94,27 +96,27 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_regular(path: str | os.PathLike, most: int) -> bytes:
-    """Return the content of a regular file, without waiting for pipes and devices."""
-    with open(path, "rb", opener=without_waiting) as file:
-        status = os.fstat(file.fileno())
-        refuse(
-            (not stat.S_ISREG(status.st_mode), "it is a pipe or a device, not a file"),
-            (status.st_size > most, f"it has {status.st_size} bytes, more than {most}"),
-        )
-        return file.read(status.st_size)
+def open_regular(path: str | os.PathLike, most: float = math.inf) -> BinaryIO:
+    """Open a regular file of bounded size, without waiting for pipes and devices."""
+    file = open(path, "rb", opener=without_waiting)  # noqa: SIM115 (the caller closes it)
+    status = os.fstat(file.fileno())
+    special, large = not stat.S_ISREG(status.st_mode), status.st_size > most
+    if special or large:
+        file.close()
+    refuse(
+        (special, f"{path} is a pipe or a device."),
+        (large, f"{path} is larger than {most} bytes, more than such a file has."),
+    )
+    return file
 
 
 def read_bounded(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
-    """Return the content of a file of bounded size."""
-    with open(path, "rb", opener=without_waiting) as file:  # a pipe is empty then
-        content = file.read(most + 1) or b""
-    if len(content) > most:
-        raise ValueError(f"{path} is larger than {most} bytes, more than such a file has.")
-    return content
+    """Return the content of a regular file of bounded size."""
+    with open_regular(path, most) as file:
+        return file.read(most)
 
 
-def without_waiting(path, flags: int) -> int:
+def without_waiting(path: str | os.PathLike, flags: int) -> int:
     """Return an `opener` that does not wait for a pipe's writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
@@ -189,7 +191,7 @@ def atomic_write_json(path: Path, value) -> None:
 
 def sha256_of(path: str | os.PathLike) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -226,7 +228,7 @@ def read_npz(
     path: str | os.PathLike, names: Collection[str] | None = None, most: int = 4 * 2**30, stored: bool = False
 ) -> dict[str, np.ndarray]:
     """Read arrays from an `.npz` file, without pickles and no more than `most` bytes."""
-    with Path(path).open("rb") as stream:
+    with open_regular(path) as stream:
         try:
             archive = zipfile.ZipFile(stream)
             # Members may lie over each other: stored ones together hold no more than the file, either.
@@ -240,8 +242,8 @@ def read_npz(
         except Exception as error:  # of a damaged file zipfile and NumPy raise nearly anything
             if may_pass(error):
                 raise
-            reason = " ".join(str(error).split())[:300]
-            raise ValueError(f"{path} is not an .npz file that keras_highway wrote, or is damaged: {reason}") from error
+            text = f"{path} is not an .npz file that keras_highway wrote, or is damaged: {brief(error)}."
+            raise ValueError(text) from error
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int, stored: bool) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 import msgspec
 import numpy as np
 
-from keras_highway._support.terminal import did_you_mean
+from keras_highway._support.terminal import brief, did_you_mean
 
 RowT = TypeVar("RowT")
 
@@ -38,8 +38,7 @@ def reworded(message: str, kinds: Any = ValueError, error: type[Exception] = Val
     try:
         yield
     except kinds as cause:
-        reason = " ".join(str(cause).split())[:600].rstrip(".") or type(cause).__name__
-        raise error(f"{message}: {reason}.") from cause
+        raise error(f"{message}: {brief(cause, 600)}.") from cause
 
 
 def coerced(row: RowT, what: str, **changes: Any) -> RowT:
@@ -51,7 +50,7 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
             raise ValueError(
                 f"Unknown field of {what}.{hint} Its fields are {', '.join(values)}. Received: {name}={value!r}"
             )
-        values[name] = _plain(value)
+        values[name] = plain(value)
     try:
         return msgspec.convert(values, type(row))
     except msgspec.ValidationError as error:
@@ -62,11 +61,12 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
         raise ValueError(f"`{name}`{text} Received: {name}={values[name]!r}") from None
 
 
-def _plain(value: Any) -> Any:
-    """Convert NumPy's numbers to Python's, in lists and tuples too."""
+def plain(value: Any) -> Any:
+    """Convert NumPy's numbers and arrays to Python's, in lists and tuples too."""
     if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
-    return value.item() if isinstance(value, np.generic) and not isinstance(value, np.timedelta64) else value
+        return type(value)(map(plain, value))
+    is_numpy = isinstance(value, np.generic | np.ndarray) and not isinstance(value, np.timedelta64)
+    return value.tolist() if is_numpy else value
 
 
 def is_whole(number: Any) -> bool:

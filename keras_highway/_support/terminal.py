@@ -52,6 +52,9 @@ _MARKUP = {
 _EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word, mnist10_w16, it is not one
 # Places where Markdown turns an address into a link; entities do not prevent that, a comment does.
 _ADDRESS = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=[\w.+-])(?=@)", re.IGNORECASE)
+# No control characters, no lone surrogates and no characters that reverse the order of others.
+PRINTED = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LINK = re.compile(r"\](?=[(\[:])|\]\Z")
 
 
@@ -59,6 +62,11 @@ def visible(text: object) -> str:
     """Return text for one line of a terminal; control characters and line feeds are escaped."""
     text = str(text)
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def brief(error: BaseException, most: int = 300) -> str:
+    """Return the text of an error on one line, without the colours of Keras."""
+    return " ".join(_COLOURS.sub("", str(error)).split())[:most].rstrip(".") or type(error).__name__
 
 
 def visible_lines(text: str) -> str:
@@ -175,7 +183,7 @@ def open_missing() -> None:
 def is_closed() -> bool:
     """Whether the reader of stdout is gone."""
     try:
-        sys.stdout.flush()
+        print(flush=True)  # what could not be written may have been dropped: a flush alone would do nothing
     except BrokenPipeError:
         return True
     return False

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from keras_highway._support.keras_models import Shape, scale_losses_as, stage_of
 from keras_highway._support.schema import check_choice, checked_size
-from keras_highway.data.transforms import check_normalized, check_pixels, library_of
+from keras_highway.data.transforms import check_normalized, check_pixels, library_of, values_of
 from keras_highway.gating import get_gating
 from keras_highway.layers import GatedBlock, HighwayDenseStack, Preprocessing
 from keras_highway.weights.info import info_of, note_info
@@ -233,9 +233,14 @@ def check_batch(x: Any, model: keras.Model) -> None:
         shape, expected = tuple(np.shape(tensor)), tuple(known.shape)
         if len(shape) == len(expected) - 1 and expected[-1] == 1 and _fits(shape, expected[:-1]):
             expected = expected[:-1]  # Keras adds the channel axis of grey images
-        if not _fits(shape, expected) or shape[0] == 0:
+        values = values_of(tensor, library_of(tensor))
+        finite = values is None or values.dtype.kind != "f" or np.isfinite(values).all()
+        if not _fits(shape, expected) or shape[0] == 0 or not finite:
             hint = " One image needs a batch axis: x[None]." if _fits(shape, expected[1:]) else ""
-            raise ValueError(f"`x` must be a non-empty batch of shape {expected}.{hint} Received: x.shape={shape}")
+            raise ValueError(
+                f"`x` must be a non-empty batch of shape {expected}, of finite numbers.{hint} "
+                f"Received: {f'x.shape={shape}' if finite else 'NaN or infinite values'}"
+            )
     check_range(x, model)
 
 

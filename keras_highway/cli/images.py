@@ -31,8 +31,9 @@ from keras_highway.data.photographs import (
     some_of,
     tfds_test_set,
 )
-from keras_highway.predictions import ImageClassifier, LanguageModelError, find_classifier
+from keras_highway.predictions import ImageClassifier, LanguageModelError, best_classes, find_classifier
 from keras_highway.report import default_samples, make_report, numbers_path, write_report
+from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, format_metric, format_recorded, is_of, measured_on, of_this_file
 from keras_highway.weights import registry
 from keras_highway.weights.hub import is_hub_name
@@ -130,7 +131,7 @@ def gates(arguments: argparse.Namespace) -> int:
         return USAGE
     with usage_errors():  # nets in a scan have no blocks
         traces = trace(classifier.model(), classifier.transform.apply(pixels[0][None]))
-        best = classifier.decode(traces.output, top=1)[0][0]
+        best = best_classes(traces.output, classifier.classes, top=1)[0][0]
     constant = {gate: any(getattr(entry, gate).ndim == 0 for entry in traces.values()) for gate in _GATES}
     gate = "c" if constant["t"] and not constant["c"] else "t"
     out = Path(arguments.out)
@@ -369,9 +370,10 @@ def summary(arguments: argparse.Namespace) -> int:
         overrides = dict(map(parse_setting, arguments.overrides))
         if arguments.variant in registry.WEIGHTS or is_hub_name(arguments.variant) or is_path(arguments.variant):
             return _costs(arguments, load(arguments.variant, **overrides, **_shape(arguments)))
-        if (task := get_spec(arguments.variant).task) is not IMAGES:
-            raise UsageError(f"{arguments.variant} reads {task.inputs}, not images: `list` shows its parameters.")
-        model = create_model(arguments.variant, **overrides, **_shape(arguments))
+        spec = override(get_spec(arguments.variant), **overrides)
+        if spec.task is not IMAGES:
+            raise UsageError(f"{spec.name} reads {spec.task.inputs}, not images: `list` shows its parameters.")
+        model = create_model(arguments.variant, **{"input_shape": spec.input_shape, **overrides, **_shape(arguments)})
     return _costs(arguments, model)
 
 

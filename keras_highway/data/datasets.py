@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import os
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_npz
 from keras_highway._support.schema import check_choice
+from keras_highway._support.terminal import PRINTED
 from keras_highway.data.transforms import CLASSES
 
 _PATIENCE = 30.0  # seconds without a byte of a download
@@ -158,7 +160,7 @@ def _from_npz(name: str, path: Path) -> Dataset:
 
 def check_class_names(names: Sequence[str], where: str) -> None:
     """Raise a ValueError for names that a result could not hold at the end of a run."""
-    if strange := [name for name in names if len(name) > 255 or not name.isprintable()]:
+    if strange := [name for name in names if len(name) > 255 or not re.match(PRINTED, name)]:
         raise ValueError(f"{where} needs short, printable names of classes. Received: {strange[0][:255]!r}")
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import stat
 import struct
 import zlib
 from collections.abc import Generator
@@ -11,11 +10,13 @@ from collections.abc import Generator
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from keras_highway._support.files import read_bounded
 from keras_highway.data.transforms import Transform
 
 # A file of kilobytes may declare any number; beyond these it is refused before memory is taken.
 MOST_PIXELS = 2**26  # 8192 x 8192
 LONGEST_SIDE = 2**16
+MOST_BYTES = 2**29  # of a file: so many pixels of four channels of 16 bits
 _FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 # EXIF's orientation -> the transposition that makes the image upright.
 _TURNS = {
@@ -118,9 +119,8 @@ def _turn(file: Image.Image) -> Image.Transpose | None:
 
 
 def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int) -> Image.Image:
-    if not isinstance(path, io.BytesIO) and not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode):
-        raise ImageError(f"{path}: a pipe or a device, not an image file")  # a pipe may wait, a device have no end
-    with Image.open(path) as file:
+    content = path if isinstance(path, io.BytesIO) else io.BytesIO(read_bounded(path, MOST_BYTES))
+    with Image.open(content) as file:
         if file.width * file.height > MOST_PIXELS or max(file.size) > LONGEST_SIDE:
             raise ImageError(f"{path}: {_TOO_LARGE}; it has {file.width:,} x {file.height:,}")
         file.load()
@@ -142,7 +142,8 @@ def _explained(path: str | os.PathLike[str] | io.BytesIO) -> Generator[None]:
         raise
     except (*_BROKEN, MemoryError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         reason = next((text for kind, text in _REASONS if isinstance(error, kind)), f"broken image file ({error})")
-        raise ImageError(f"{path}: {reason}") from error
+        text = str(error)
+        raise ImageError(text if text.startswith(f"{path} ") else f"{path}: {reason}") from error
 
 
 def _flat(image: Image.Image) -> Image.Image:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_highway._support.files import read_bounded
 from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.data.datasets import DATA_VARIABLE
 from keras_highway.data.vocabulary import Vocabulary, words_of
@@ -65,6 +66,7 @@ def every(words: np.ndarray) -> UniqueWords:
 __all__ = ["Corpus", "load_corpus", "load_split"]
 
 SPLITS = ("train", "valid", "test")
+_LARGEST = 2**30  # bytes of a text: its words take a hundred times as many
 _TREEBANK = (10_000, 51)  # words, characters with the marks [Kim et al. 2015]
 
 
@@ -162,7 +164,7 @@ def _words(path: Path) -> list[str]:
 
 def read_text(path: Path) -> str:
     """Return a UTF-8 text file with at least one word."""
-    return decoded(path.read_bytes(), str(path))
+    return decoded(read_bounded(path, _LARGEST), str(path))
 
 
 def decoded(content: bytes, path: str) -> str:

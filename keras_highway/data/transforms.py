@@ -8,17 +8,20 @@ import dataclasses
 import functools
 import json
 import math
+import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
-from keras_highway._support.schema import check_choice, is_whole, refuse
+from keras_highway._support.schema import check_choice, plain, refuse, reworded
 from keras_highway._support.terminal import Notice
 
 _IMAGE = (-3, -2, -1)
@@ -112,7 +115,10 @@ def _keras() -> Library:
 _LIBRARIES = {"tensorflow": _tensorflow, "jax": _jax, "jaxlib": _jax, "torch": _torch, "keras": _keras}
 
 
-INTERPOLATIONS = ("bicubic", "bilinear")
+_Side = Annotated[int, Meta(ge=1)]
+_Number = Annotated[float, Meta(ge=-1e9, le=1e9)]
+_Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]
+_LONGEST = 2048  # pixels of a side to which an image is resized
 _MAX_RATIO = 16  # of the longer side to the shorter: beyond it, what the central crop cuts away is not resized at all
 
 
@@ -142,15 +148,15 @@ class Transform:
         ValueError: If a field has another value.
     """
 
-    size: tuple[int, int]
-    channels: int
-    scale: float
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    crop: float = 1.0
-    interpolation: str = "bicubic"
+    size: tuple[_Side, _Side]
+    channels: Literal[1, 3]
+    scale: _Positive
+    mean: Annotated[tuple[_Number, ...], Meta(max_length=3)] = (0.0,)
+    std: Annotated[tuple[_Positive, ...], Meta(max_length=3)] = (1.0,)
+    crop: Annotated[float, Meta(ge=0.01, le=1)] = 1.0
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     contrast: bool = False
-    mean_image: str = ""
+    mean_image: Literal["", "cifar10", "cifar100"] = ""
 
     def resized(self, height: Any, width: Any, larger: Callable[..., Any] = max) -> tuple[Any, Any]:
         """Return the size to which an image is resized before the central crop, with its proportions.
@@ -201,24 +207,18 @@ class Transform:
         return (away + away % 4 // 3) // 2
 
     def __post_init__(self):
-        """Check all fields: later a wrong one would look like a fault of the image."""
-        several = (1, self.channels)
-        filters = " or ".join(map(repr, INTERPOLATIONS))
-        fits = {
-            "size": (_numbers(self.size, (2,), lambda n: is_whole(n) and n > 0), "height and width, whole numbers"),
-            "channels": (is_whole(self.channels) and self.channels in (1, 3), "1 or 3"),
-            "scale": (_numbers((self.scale,), (1,), lambda x: x > 0), "a positive number"),
-            "crop": (_numbers((self.crop,), (1,), lambda x: 0 < x <= 1), "a number in (0, 1]"),
-            "interpolation": (self.interpolation in INTERPOLATIONS, filters),
-            "mean": (_numbers(self.mean, several, lambda _: True), "numbers, (m,) or one per channel"),
-            "std": (_numbers(self.std, several, lambda x: x > 0), "positive numbers, (s,) or one per channel"),
-            "mean_image": (self.mean_image in ("", *MEAN_IMAGES), f"one of {', '.join(MEAN_IMAGES)}, or ''"),
-        }
-        text = "`{0}` of a transform must be {1}. Received: {0}={2!r}"
-        refuse(*((not ok, text.format(name, what, getattr(self, name))) for name, (ok, what) in fits.items()))
-        text = f"Received: mean_image={self.mean_image!r}, contrast={self.contrast!r}"
-        text = f"A mean image is subtracted after contrast normalization: pass contrast=True. {text}"
-        refuse((self.mean_image and not self.contrast, text))
+        for field in dataclasses.fields(self):  # later a wrong one would look like a fault of the image
+            value = plain(getattr(self, field.name))
+            with reworded(f"`{field.name}` of a transform is {reprlib.repr(value)}", msgspec.ValidationError):
+                object.__setattr__(self, field.name, msgspec.convert(value, field.type))
+        fits_all = {len(self.mean), len(self.std)} <= {1, self.channels}
+        fits_mean_image = not self.mean_image or (self.size, self.channels, self.contrast) == ((32, 32), 3, True)
+        huge = max(self.size) > _LONGEST * self.crop
+        refuse(
+            (not fits_all, f"`mean` and `std` need one number, or one per channel. Received: {self}"),
+            (huge, f"A transform resizes images to at most {_LONGEST} pixels a side. Received: {self}"),
+            (not fits_mean_image, f"`mean_image` needs contrast=True and RGB images of 32x32. Received: {self}"),
+        )
 
     def apply(self, pixels: Any, data_format: str = "channels_last") -> Any:
         """Scales and normalizes; the argument is not changed.
@@ -329,14 +329,6 @@ def mean_image(data: str) -> np.ndarray:
 
 
 MEAN_IMAGES = ("cifar10", "cifar100")
-
-
-def _numbers(values: Any, counts: tuple[int, ...], fits: Callable[[Any], bool]) -> bool:
-    """Whether values are so many finite numbers that fit."""
-    try:
-        return len(values) in counts and all(math.isfinite(value) and fits(value) for value in values)
-    except TypeError:
-        return False
 
 
 MNIST = Transform(size=(28, 28), channels=1, scale=1 / 256)

@@ -183,4 +183,4 @@ def _from_fields(fields: Any) -> Transform:
             "`transform` must be a Transform, e.g. keras_highway.get_transform('mnist'). "
             f"Received: transform={fields!r}"
         )
-    return Transform(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+    return Transform(**fields)

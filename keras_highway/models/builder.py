@@ -110,10 +110,10 @@ def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
     least = spec.min_size
     fits = channels is not None and channels >= 1 and all(s is None or s >= least for s in size)
     if not fits or (None in shape and not takes_any_size(spec, include_top)):
-        sides = f"at least {least}x{least} pixels" if takes_any_size(spec, include_top) else "a fixed size"
+        fixed = "" if takes_any_size(spec, include_top) else "a fixed size of "
         raise ValueError(
-            f"Variant {spec.name!r} needs images of {sides} and a known number of channels. "
-            f"Received: input_shape={shape}"
+            f"Variant {spec.name!r} needs images of {fixed}at least {least}x{least} pixels, and a known number "
+            f"of channels. Received: input_shape={shape}"
         )
     return shape
 

@@ -1,6 +1,7 @@
 """A run's state in one file: every variable, the position in the data, the log's running sums."""
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -18,7 +19,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 class _Header(msgspec.Struct):
     """The header of a checkpoint, JSON."""
 
-    variables: list[str]
+    variables: list[Annotated[str, msgspec.Meta(max_length=200)]]
     epoch: _Count
     step: _Count
     sums: list[float]
@@ -77,8 +78,8 @@ def _read(path, names=None) -> tuple[_Header, dict[str, np.ndarray]]:
     return header, arrays
 
 
-def restore(path: Path, variables) -> Progress:
-    """Set variables from a checkpoint; all of them or none."""
+def restore(path: Path, variables, steps: float = math.inf) -> Progress:
+    """Set variables from a checkpoint of a run of so many steps per epoch; all of them or none."""
     header, arrays = _read(path)
     values = [arrays.get(f"v{i}") for i in range(len(header.variables))]
     here = [(name, tuple(variable.shape)) for name, variable in variables.items()]
@@ -89,6 +90,7 @@ def restore(path: Path, variables) -> Progress:
             any(value is None or value.dtype.kind not in "fiubV" for value in values),
             f"{path} is not a checkpoint of a run: an array is missing or not of numbers.",
         ),
+        (header.step > steps, f"{path} is not a checkpoint of a run: its epoch has {steps} steps, not {header.step}."),
         (here != there, f"{path} is of another network or version of this program: {ours} here, {theirs} there."),
     )
     for variable, value in zip(variables.values(), values, strict=True):

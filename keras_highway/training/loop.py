@@ -137,7 +137,7 @@ class Run:
                 "share."
             )
         if folder.checkpoint.exists():
-            self.progress = checkpoint.restore(folder.checkpoint, self.program.state)
+            self.progress = checkpoint.restore(folder.checkpoint, self.program.state, self.program.steps_per_epoch)
         self.rows = folder.rows_until(self.progress.epoch)
         if self._log_steps:
             folder.cut_step_losses(mine)

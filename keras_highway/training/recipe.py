@@ -141,10 +141,11 @@ class Recipe:
 
     @property
     def other_shape(self) -> tuple[int | None, ...]:
-        """The overridden input shape, if images from files have another size; else `()`."""
+        """The overridden input shape, if images have another shape; else `()`."""
         shape = dict(self.overrides).get("input_shape") or ()
-        size = TRANSFORMS[self.transform].size if self.decoded and self.transform in TRANSFORMS else ()
-        return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
+        transform = None if self.data.startswith("synthetic_") else TRANSFORMS.get(self.transform)
+        own = (*transform.size, transform.channels) if transform else ()
+        return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, own, strict=False)) else ()
 
     def training_size(self, test_size: tuple[int, int], epoch: int | None = None) -> tuple[int, int]:
         """Return height and width of training images."""
@@ -318,7 +319,7 @@ _RULES: tuple[_Rule, ...] = (
     (
         ("overrides", "transform"),
         lambda r: r.other_shape,
-        "net.input_shape must equal the image size of `transform`: leave it out.",
+        "net.input_shape must equal the image shape of `transform`: leave it out.",
     ),
     (
         ("rand_augment", "data"),

@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.backend import tensorflow
-from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.files import atomic_write_json, read_bounded, sha256_of
+from keras_highway._support.schema import checked_size
 from keras_highway._support.terminal import visible
 from keras_highway.data.datasets import SHARDS
-from keras_highway.data.images import ImageError
+from keras_highway.data.images import MOST_BYTES
 from keras_highway.training.data.augment import decoded
 from keras_highway.training.data.folders import common_class_names, image_files
 from keras_highway.training.data.shards import FORMAT, SPLITS, read_manifest
@@ -33,7 +34,7 @@ _HEADER, _FOOTER = 12, 4  # bytes of a TFRecord around its content
 
 def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = None) -> dict:
     """Write the shards of a folder, their index and last the manifest; returns the manifest."""
-    classes = common_class_names(folder)
+    classes, images = common_class_names(folder), checked_size(images, "images")
     files = {split: image_files(folder / split, classes) for split in SPLITS}
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
@@ -76,10 +77,10 @@ def _encoded(path: str) -> bytes | None:
     """Return an image file's content, or None if it is missing or cannot be decoded as in training."""
     tf = tensorflow()
     try:
-        content = Path(path).read_bytes()
+        content = read_bounded(path, MOST_BYTES)
         with tf.device("CPU"):
             decoded(content, channels=3)
-    except (tf.errors.InvalidArgumentError, ImageError):
+    except (tf.errors.InvalidArgumentError, ValueError):
         return None
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP):  # a link to nothing, or to itself

@@ -80,14 +80,10 @@ def main(argv=None) -> None:
         if getattr(args, name) == "":
             parser.error(f"--{name} is empty: give a value, or leave it out.")
     start = [f"{name}={getattr(args, name)!r}" for name in ("init", "freeze") if getattr(args, name) is not None]
-    try:
-        recipe = choose(args.recipe, [*args.set, *start], args.tiny)
-    except ValueError as error:
-        parser.error(visible_lines(str(error)))
-
-    out = args.out or f"runs/{recipe.name}"
     options = {name: getattr(args, name) for name in ("save_steps", "until", "log_steps", "finish")}
     with errors_in_a_line():
+        recipe = choose(args.recipe, [*args.set, *start], args.tiny)
+        out = args.out or f"runs/{recipe.name}"
         result = _train()(recipe, args.data, out, args.strategy, **options)
     if result is None:
         from keras_highway.training.checkpoint import epochs_of
@@ -139,6 +135,7 @@ def errors_in_a_line() -> Iterator[None]:
     except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         if isinstance(error, BrokenPipeError) and is_closed():  # not another pipe
             drop_output()
+            print("stopped: the reader of the output closed it. Start it again to resume.", file=sys.stderr)
             _end(CLOSED_PIPE)
         print(f"error: {visible_lines(str(error))}", file=sys.stderr)
         _end(_MAY_PASS if may_pass(error) else USAGE_ERROR)

@@ -13,7 +13,7 @@ from keras_highway.tasks import IMAGES
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo, described, info_of
-from keras_highway.weights.sources import WeightsFile, describe, is_path, resolve
+from keras_highway.weights.sources import WeightsFile, checked_word, describe, is_path, resolve
 
 _NUMBER_OF_CLASSES = {**{data: len(names) for data, names in CLASSES.items()}, "imagenet": 1000}
 
@@ -42,7 +42,7 @@ def describe_weights(weights: Weights) -> WeightsInfo:
             )
         units = getattr(weights.layers[-1], "units", None)
         return guessed(info, units, image_shape(weights)) if info.name else info
-    weights = os.fspath(weights)
+    weights = checked_word(weights)
     if is_path(weights):
         return _of_file(resolve(weights))
     if weights not in registry.WEIGHTS and weights in ALL_VARIANTS:
@@ -63,7 +63,7 @@ def transform_of(weights: Weights) -> Transform:
             if isinstance(layer, Preprocessing):
                 return layer.transform
         return describe_weights(weights).images
-    if weights in TRANSFORMS:
+    if checked_word(weights) in TRANSFORMS:
         return TRANSFORMS[str(weights)]
     if data := _data_of_variant(weights):
         return TRANSFORMS[data]
@@ -106,7 +106,7 @@ def _of_variant(variant: str) -> WeightsInfo | None:
 
 def _data_of_variant(weights: Weights) -> str:
     """Return the data set under a variant's name if none of its weights is of it, else `""`."""
-    if weights not in VARIANTS:
+    if checked_word(weights) not in VARIANTS:
         return ""
     row, own = _of_variant(str(weights)), published_for(VARIANTS[str(weights)])
     if row is None:

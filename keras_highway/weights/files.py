@@ -25,8 +25,9 @@ import numpy as np
 from keras.src.saving import saving_lib
 from msgspec import Meta
 
-from keras_highway._support.files import atomic_write, may_pass, read_regular
+from keras_highway._support.files import atomic_write, may_pass, read_bounded
 from keras_highway._support.schema import refuse
+from keras_highway._support.terminal import brief
 from keras_highway.weights.info import Activation, Overrides, Removed, Sha256, Text, WeightFileError, decode
 
 SUFFIX = ".weights.h5"
@@ -121,12 +122,12 @@ def _halved(full: h5py.File) -> _InMemory:
 def read(path: str | os.PathLike, sha256: str = "", stated: str = "") -> Contents:
     """Read a weight file once and check it."""
     path = Path(path)
-    if not path.is_file() or not path.name.endswith(SUFFIX):
+    if not path.exists() or not path.name.endswith(SUFFIX):
         raise WeightFileError(
             f"{path} is not a {SUFFIX} file. Pass a weights name (see keras_highway.list_weights()) or a file."
         )
     with one_error(path):
-        content = read_regular(path, LARGEST)
+        content = read_bounded(path, LARGEST)
     if sha256:
         compare(content, sha256, path, stated)
     return read_content(content, path, sha256)
@@ -295,6 +296,7 @@ def one_error(path) -> Iterator[None]:
     except PermissionError as error:
         raise WeightFileError(f"{path} may not be read: make it readable for you, or copy it.") from error
     except Exception as error:  # of a damaged file h5py raises nearly anything
-        reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
         what = "could not be read" if may_pass(error) else "is not a weight file, or is truncated or damaged"
-        raise WeightFileError(f"{path} {what}: {reason}.") from error
+        reason = brief(error)
+        reason = reason if reason.startswith(f"{path} ") else f"{path} {what}: {reason}"
+        raise WeightFileError(f"{reason}.") from error

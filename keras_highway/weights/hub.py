@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_highway._support.files import sha256_of
+from keras_highway._support.terminal import brief
 
 PREFIX = "hf://"
 MAIN = "main"
@@ -111,7 +112,8 @@ def fetch_if_there(name: HubName, filename: str) -> Path | None:
     try:
         return fetch(name, filename)
     except HubError as error:
-        known = client().try_to_load_from_cache(name.repository, filename, cache_folder(), name.revision)
+        with _hub_errors(f"read the cache of {name}", _LATER):
+            known = client().try_to_load_from_cache(name.repository, filename, cache_folder(), name.revision)
         if is_absent(error) or not isinstance(known, str | None):  # the cache has noted that there is no such file
             return None
         raise
@@ -238,7 +240,7 @@ def _hub_errors(what: str, advice: str) -> Generator[None]:
     except HubError:
         raise
     except Exception as error:  # the HTTP library below huggingface_hub changes with its versions, as do its errors
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        reason = f"{type(error).__name__}: {brief(error)}"
         raise HubError(
             f"Could not {what} ({client().constants.ENDPOINT}): {_remedy(error, advice)}. {reason}"
         ) from error

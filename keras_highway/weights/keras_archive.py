@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.files import read_regular
+from keras_highway._support.files import read_bounded
 from keras_highway._support.schema import refuse, reworded
 from keras_highway.data.transforms import Transform
 from keras_highway.models.transfer import without_updates
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import files
-from keras_highway.weights.info import WeightFileError, WeightsInfo, check_transform, convert, decode, note_info
+from keras_highway.weights.info import WeightFileError, WeightsInfo, convert, decode, note_info
 
 SUFFIX = ".keras"
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
@@ -46,10 +46,11 @@ class Archive(NamedTuple):
 
 def describe(path: Path) -> Archive:
     """Read the configuration and the weights of a file; no model is built."""
-    if not path.is_file():
+    if not path.exists():
         raise WeightFileError(f"No file {path}: model.save writes one.")
+    with files.one_error(path):
+        file = read_bounded(path, files.LARGEST)
     with reworded(f"{path} cannot be loaded as a Keras model", Exception, WeightFileError):
-        file = read_regular(path, files.LARGEST)
         with zipfile.ZipFile(io.BytesIO(file)) as members:
             dense = sum(member.file_size for member in members.infolist()) > _DENSEST * len(file)
             refuse((dense, "it declares more content than it can hold"))
@@ -127,7 +128,6 @@ def _is_registered_here(entry: Mapping[str, Any]) -> bool:
 
 def _before(own: Transform, shape: list[Any]) -> Transform:
     """Return the part of a model's own transform that images need before they enter the model."""
-    check_transform(own, "its transform")
     plain = replace(own, scale=1.0, mean=(0.0,), std=(1.0,), contrast=False, mean_image="")
     if None in shape[1:3] or tuple(shape[1:3]) == tuple(own.size):
         return plain

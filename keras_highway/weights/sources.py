@@ -65,11 +65,16 @@ class WeightsFile:
         return self.info.variant
 
 
-def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
-    """Find or download the file that a `weights` argument names, and read it."""
+def checked_word(weights: Any) -> str:
+    """Return a `weights` argument that must be a name or a path."""
     if not isinstance(weights, str | os.PathLike) or not str(weights).strip():
         raise ValueError(f"`weights` must be a name or a path, or None for none. Received: weights={weights!r}")
-    word = str(os.fspath(weights))
+    return str(os.fspath(weights))
+
+
+def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
+    """Find or download the file that a `weights` argument names, and read it."""
+    word = checked_word(weights)
     with _looked_up(word):
         torch_files.refuse_pickles(word)
     if is_hub_name(word):
@@ -257,10 +262,7 @@ def is_path(weights: str) -> bool:
 def _path(word: str) -> Path | None:
     """Return the file of a path; None for the names of weights, even where a folder has such a name."""
     with _looked_up(word):
-        path = _file_or_folder(word)
-        if path is not None and path.exists() and not path.is_file() and not path.is_dir():
-            raise WeightFileError(f"{path} is a pipe or a device, not a weight file.")
-    return path
+        return _file_or_folder(word)
 
 
 @contextlib.contextmanager

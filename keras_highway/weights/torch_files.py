@@ -21,9 +21,9 @@ import ml_dtypes
 import numpy as np
 from msgspec import Meta
 
-from keras_highway._support.files import atomic_write_json, read_bounded, read_regular, sha256_of
+from keras_highway._support.files import atomic_write_json, read_bounded, sha256_of
 from keras_highway._support.schema import refuse, reworded
-from keras_highway.data.transforms import INTERPOLATIONS, Transform, imagenet_classes
+from keras_highway.data.transforms import Transform, imagenet_classes
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec
 from keras_highway.variants import VARIANTS
@@ -36,7 +36,6 @@ from keras_highway.weights.info import (
     LongText,
     Text,
     WeightsInfo,
-    check_transform,
     convert,
     decode,
     to_json,
@@ -77,7 +76,7 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
     from safetensors.numpy import load
 
     with files.one_error(path):
-        arrays = load(read_regular(path, files.LARGEST) if content is None else content)
+        arrays = load(read_bounded(path, files.LARGEST) if content is None else content)
         for name, values in arrays.items():
             if name.endswith("num_batches_tracked"):
                 continue
@@ -128,7 +127,7 @@ def convert_torch_file(torch_file: Path, target: Path, variant: str) -> str:
 def converted(torch_file: Path, variant: str, label: str, note: str, sha256: str = "", **facts: str) -> Path:
     """Return the folder with the weight file made of a PyTorch file; made once for every content of that file."""
     with files.one_error(torch_file):
-        content = read_regular(torch_file, files.LARGEST)
+        content = read_bounded(torch_file, files.LARGEST)
     if sha256:
         files.compare(content, sha256, torch_file, "its source")
     made_by = hashlib.sha256(repr((_CONVERSION, variant, VARIANTS.get(variant))).encode()).hexdigest()
@@ -249,9 +248,8 @@ def read_config(path: Path, name: HubName | None) -> WeightsInfo:
         refuse(
             (other, f"model_args makes another network, by {reprlib.repr(', '.join(other))}"),
             (
-                pooling or values["interpolation"] not in INTERPOLATIONS or config["architecture"] not in VARIANTS,
-                f"keras_highway lacks its architecture, pooling or filter: {config['architecture']!r}, "
-                f"{pooling or 'avg'}, {values['interpolation']!r}",
+                pooling or config["architecture"] not in VARIANTS,
+                f"keras_highway lacks its architecture or pooling: {config['architecture']!r}, {pooling or 'avg'}",
             ),
         )
         return _info_of(config, name)
@@ -269,7 +267,6 @@ def _info_of(config: _Config, name: HubName | None) -> WeightsInfo:
         crop=values.get("test_crop_pct") or values["crop_pct"],
         interpolation=values["interpolation"],
     )
-    check_transform(transform, CONFIG)
     # timm's own loader, too, takes the root's: `pretrained_cfg` may be of the net that was fine-tuned.
     classes = config.get("num_classes") or values["num_classes"]
     names = _label_names(config.get("label_names") or values.get("label_names"), classes)

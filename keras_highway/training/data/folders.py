@@ -1,18 +1,21 @@
 """A folder of class sub-folders with images, e.g. ImageNet: decoded in parallel, never all in memory."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from keras_highway._support.backend import tensorflow
+from keras_highway._support.files import read_bounded
 from keras_highway._support.schema import refuse
 from keras_highway._support.terminal import is_text, visible
 from keras_highway.data import Dataset
 from keras_highway.data.datasets import check_class_names
-from keras_highway.data.images import NAMELESS, ImageError
+from keras_highway.data.images import MOST_BYTES, NAMELESS
 from keras_highway.data.photographs import LABELS, SUFFIXES, as_targets, classes_in, photographs_of, read_labels
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.training.data.augment import augment_of, decoded
@@ -136,8 +139,8 @@ class FolderSource:
         """Raise a ValueError for an image that is missing, cut short or broken, not for a failing file system."""
         tf = tensorflow()
         try:
-            decoded(self._read(path), self._transform.channels)
-        except (tf.errors.NotFoundError, EOFError, tf.errors.InvalidArgumentError, ImageError) as error:
+            decoded(self._bytes(path), self._transform.channels)
+        except (FileNotFoundError, EOFError, tf.errors.InvalidArgumentError, ValueError) as error:
             raise ValueError(f"{self._place(path)} cannot be read: {reason_of(error)}. {self._REMEDY}") from error
         except (tf.errors.OpError, OSError):
             return
@@ -148,7 +151,11 @@ class FolderSource:
 
     def _read(self, path):
         """Return an encoded image, a scalar tf.string."""
-        return tensorflow().io.read_file(path)
+        tf = tensorflow()
+        return tf.ensure_shape(tf.numpy_function(self._bytes, [path], tf.string), ())
+
+    def _bytes(self, path: Any) -> bytes:
+        return read_bounded(os.fsdecode(path), MOST_BYTES)
 
 
 def reason_of(error: Exception) -> str:
@@ -233,7 +240,7 @@ class EncodedSource(FolderSource):
         files = {name: (_encoded(x), y.astype(np.int64)) for name, (x, y) in splits.items()}
         self._start(recipe, transform, files, len(data.classes))
 
-    def _read(self, path):
+    def _bytes(self, path: Any) -> bytes:
         return path  # the image itself
 
 

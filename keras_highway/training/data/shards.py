@@ -10,12 +10,12 @@ import os
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from keras_highway._support.backend import tensorflow
-from keras_highway._support.files import read_npz
+from keras_highway._support.files import read_bounded, read_npz, without_waiting
 from keras_highway._support.schema import refuse, reworded
 from keras_highway.data.datasets import SHARDS
 from keras_highway.data.images import EncodedImage
@@ -42,7 +42,7 @@ def read_manifest(folder: Path) -> dict:
             f"{folder} has no finished shards. Write them: python -m keras_highway.training.shards DIR --out SHARDS"
         )
     with reworded(f"{path} is not a manifest of shards", msgspec.DecodeError):
-        manifest = msgspec.json.decode(path.read_bytes(), type=_Manifest)
+        manifest = msgspec.json.decode(read_bounded(path), type=_Manifest)
     files = [name for split in manifest.splits.values() for name in split.get("files", [".."])]
     if manifest.format != FORMAT or set(manifest.splits) != set(SPLITS) or any(Path(n).name != n for n in files):
         raise ValueError(f"{path} is not a manifest of shards. Received: format={manifest.format!r}")
@@ -70,7 +70,7 @@ class Shards:
                 f"{index} and the shards differ: `... shards {folder} --check` names damaged files.",
             ),
         )
-        self._files = [os.open(path, os.O_RDONLY) for path in self.paths]
+        self._files = [without_waiting(path, os.O_RDONLY) for path in self.paths]
         weakref.finalize(self, lambda files: [os.close(file) for file in files], self._files)
 
     def read(self, place: np.ndarray) -> bytes:
@@ -100,11 +100,7 @@ class ShardSource(FolderSource):
         split, shard, offset, _ = map(int, path)
         return f"{self._shards[SPLITS[split]].paths[shard]}, the image at byte {offset},"
 
-    def _read(self, path):
-        tf = tensorflow()
-        return tf.ensure_shape(tf.numpy_function(self._bytes, [path], tf.string), ())
-
-    def _bytes(self, path: np.ndarray) -> bytes:
+    def _bytes(self, path: Any) -> bytes:
         return self._shards[SPLITS[path[0]]].read(path[1:])
 
 
