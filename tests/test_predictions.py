@@ -44,6 +44,8 @@ def test_analyses_and_calibration_warn_of_pixels_that_are_not_normalized(tmp_pat
         analysis(normalized)
         with pytest.warns(PixelRange, match="preprocess_input"):
             analysis(x)
+    unscaled = kh.save(model, tmp_path / "net", transform=kh.data.Transform(size=(28, 28), channels=1, scale=1.0))
+    kh.analysis.trace(kh.load(unscaled), x)
     whole = kh.load("mnist10_w16.tvdn", include_preprocessing=True)
     kh.analysis.trace(whole, x)
     with pytest.warns(PixelRange, match="multiply by 255"):

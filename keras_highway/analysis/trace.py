@@ -15,6 +15,7 @@ from keras_highway._support.schema import check_choice, checked_size
 from keras_highway.data.transforms import check_normalized, check_pixels, library_of, values_of
 from keras_highway.gating import get_gating
 from keras_highway.layers import GatedBlock, HighwayDenseStack, Preprocessing
+from keras_highway.weights.info import info_of, note_info
 
 _NORMALIZING = (keras.layers.Rescaling, keras.layers.Normalization)
 Blocks = str | GatedBlock | Iterable[str | GatedBlock]  # names or blocks
@@ -252,7 +253,7 @@ def check_range(x: Any, model: keras.Model) -> None:
     if any(isinstance(layer, Preprocessing) for layer in model.layers):
         check_pixels(np.asarray(x) if library_of(x) is None else x, library_of(x))
     elif not any(isinstance(layer, _NORMALIZING) for layer in model.layers):
-        check_normalized(x)
+        check_normalized(x, getattr(info_of(model), "transform", None))
 
 
 def samples_of(x: Any, model: keras.Model) -> int:
@@ -445,6 +446,7 @@ class Tracer:
         self._signals: list[dict[str, Any]] = []
         graph = walk(model, self._visit)
         self._model = keras.Model(graph.input, [graph.output, self._signals], name=f"{model.name}_trace")
+        note_info(self._model, info_of(model))
 
     def __call__(self, x: Any, *, carry: bool = False) -> Trace:
         """Return the `Trace` of a batch."""

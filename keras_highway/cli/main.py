@@ -157,10 +157,9 @@ def _channels_last(name: str) -> contextlib.AbstractContextManager[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from keras_highway import __version__
-
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
-    parser.add_argument("--version", action="version", version=f"keras-highway {__version__}")
+    version = sys.modules["keras_highway"].__version__  # the package imports its own modules, they do not import it
+    parser.add_argument("--version", action="version", version=f"keras-highway {version}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in _COMMANDS:
         add(commands)

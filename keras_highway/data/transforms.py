@@ -420,10 +420,12 @@ def check_pixels(x: Any, library: Library | None) -> None:
         warnings.warn(f"Pixels are in [0, 255]. {suspicion} Received: values from {low:g} to {high:g}", PixelRange, 3)
 
 
-def check_normalized(x: Any) -> None:
+def check_normalized(x: Any, transform: Transform | None = None) -> None:
     """Warn of values that look like pixels where a network takes normalized images."""
-    values = values_of(x, library_of(x))
-    if values is not None and values.size and values.max() > _NORMALIZED:
+    values, most = values_of(x, library_of(x)), _NORMALIZED
+    if transform is not None and not transform.contrast:  # your own may keep pixels as they are
+        most = max(most, ((255 * transform.scale - np.array(transform.mean)) / transform.std).max())
+    if values is not None and values.size and values.max() > most:
         message = "The network takes normalized images, and these look like pixels: use kh.preprocess_input."
         warnings.warn(f"{message} Received: values from {values.min():g} to {values.max():g}", PixelRange, 4)
 

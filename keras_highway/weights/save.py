@@ -271,12 +271,12 @@ def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...
 def _checked_names(class_names: Any, known: tuple[str, ...], classes: int) -> tuple[str, ...]:
     if class_names is None:
         return known if len(known) == classes else default_names(classes)
-    if classes == 1 and len(class_names) != 1:
+    unordered = isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Sized)
+    if not unordered and classes == 1 and len(class_names) != 1:
         raise ValueError(
             "`class_names` of a head with one output has one entry, the name of class 1. "
             f"Received: class_names={class_names!r}"
         )
-    unordered = isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Sized)
     if unordered or len(class_names) != classes:
         raise ValueError(
             f"`class_names` must be {classes} names, one per class, in order. Received: class_names={class_names!r}"
