@@ -234,14 +234,10 @@ def check_batch(x: Any, inputs: Sequence[Any]) -> None:
         finite = values is None or values.dtype.kind != "f" or np.isfinite(values).all()
         if not _fits(shape, expected) or shape[0] == 0 or not finite:
             hint = " One image needs a batch axis: x[None]." if _fits(shape, expected[1:]) else ""
-<<<<<<< HEAD
+            received = f"x.shape={shape}" if finite else "NaN or infinite values"
             raise ValueError(
-                f"`x` must be a batch of shape {expected}, at least one sample, of finite numbers.{hint} "
-                f"Received: {f'x.shape={shape}' if finite else 'NaN or infinite values'}"
+                f"`x` must be a non-empty batch of shape {expected}, of finite numbers.{hint} Received: {received}"
             )
-=======
-            raise ValueError(f"`x` must be a non-empty batch of shape {expected}.{hint} Received: x.shape={shape}")
->>>>>>> main
 
 
 def samples_of(x: Any, model: keras.Model) -> int:
