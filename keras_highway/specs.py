@@ -249,6 +249,12 @@ def initial_gate_bias(spec: NetSpec) -> float:
     return float(spec.gate_bias)
 
 
+def block_options(spec: NetSpec) -> dict[str, Any]:
+    """Return the fields of a spec that are arguments of all of its blocks."""
+    fields = ("gating", "gate", "gate_rank", "skip_dtype", "remat")
+    return {"gate_bias": initial_gate_bias(spec), **{name: getattr(spec, name) for name in fields}}
+
+
 def tied_gate(spec: NetSpec, stage: int, make: Callable[[str, float], Any]) -> Callable[[Any], Any]:
     """Make the gate layers that the blocks of a stage share: `stage<n>_gate`, and `stage<n>_carry_gate` for `"full"`.
 

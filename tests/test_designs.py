@@ -110,7 +110,7 @@ def test_the_table_pairs_seeds(tmp_path):
     (tmp_path / "highway20" / "3" / "diverged.json").write_text("{}")
     rows = STUDY.table(("resnet20", "highway20", "preact20"), (1, 2, 3), tmp_path).splitlines()
     assert rows[2] == "| resnet20 | - | 2 | 0 | 0.5000 ± 0.0000 | 91.00 ± 1.41 |  |"
-    assert rows[3] == "| highway20 | - | 2 | 1 | 0.5000 ± 0.0000 | 91.75 ± 1.06 | 0.75 ± 0.35 |"
+    assert rows[3] == "| highway20 | - | 2 | 1 | 0.5000 ± 0.0000 | 91.75 ± 1.06 | 0.75 ± 0.35 (-2.43 to 3.93) |"
     assert rows[4] == "| preact20 | - | 0 | 0 | - | - | - |"
 
 

@@ -57,7 +57,10 @@ def test_nothing_to_fold():
 
 
 @on_tensorflow
-@pytest.mark.parametrize(("export_format", "file"), [("tf_saved_model", "net"), ("litert", "net.tflite")])
+@pytest.mark.parametrize(
+    ("export_format", "file"),
+    [pytest.param("tf_saved_model", "net", marks=pytest.mark.slow), ("litert", "net.tflite")],
+)
 def test_exported_networks_are_the_keras_network(export_format, file, tmp_path, capsys):
     assert main(["export", NAME, "--format", export_format, "--out", str(tmp_path / file)]) == 0
     assert f"wrote {tmp_path / file}; on random images it differs" in capsys.readouterr().out
@@ -207,7 +210,7 @@ SMALL = {"blocks": (1, 1, 1), "widths": (4, 8, 8), "stem_width": 4, "classes": 3
 
 
 @on_tensorflow
-@pytest.mark.parametrize("dtype", ["uint8", "float64"])
+@pytest.mark.parametrize("dtype", ["uint8", pytest.param("float64", marks=pytest.mark.slow)])
 def test_networks_of_pixels_and_of_double_precision(dtype, tmp_path):
     """The file is compared on images as the network takes them, open in size."""
     if dtype == "uint8":

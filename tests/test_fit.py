@@ -88,6 +88,7 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_gates_of_a_run_that_backup_and_restore_resumes(tmp_path):
     for more in ([Stop()], []):
         model = net()

@@ -115,6 +115,7 @@ def test_it_survives_saving(tmp_path):
     np.testing.assert_array_equal(numpy(loaded(pixels)), numpy(model(pixels)))
 
 
+@pytest.mark.slow
 def test_it_is_exported(tmp_path):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("exporting is TensorFlow's")

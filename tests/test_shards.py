@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -70,18 +69,15 @@ def test_shards_give_the_test_images_of_their_folder(photographs, tmp_path, caps
 def test_an_image_that_cannot_be_read_is_named(photographs, tmp_path):
     """TensorFlow's error does not say which it is."""
     recipe = dataclasses.replace(RECIPE, repeated_augmentation=1)
-    for split, name in (("train", "dog/3.JPEG"), ("val", "cat/2.JPEG")):
-        files = list(shards.write(photographs, tmp_path / "shards", images=4)["splits"][split]["files"])
-        path, content = photographs / split / name, (photographs / split / name).read_bytes()
-        path.write_bytes(content[:-400])
-        with pytest.raises(ValueError, match=f"{path} cannot be read: .*(JPEG|jpeg).* names all broken images"):
-            _ = batches(recipe, photographs)
-        path.write_bytes(content)
-        file = tmp_path / "shards" / files[0]
-        file.write_bytes(bytes(file.stat().st_size))
-        with pytest.raises(ValueError, match=rf"{file}, the image at byte \d+, cannot be read: .*Copy it again"):
-            _ = batches(recipe, tmp_path / "shards")
-        shutil.rmtree(tmp_path / "shards")
+    manifest = shards.write(photographs, tmp_path / "shards", images=4)
+    path = photographs / "train/dog/3.JPEG"
+    path.write_bytes(path.read_bytes()[:-400])
+    with pytest.raises(ValueError, match=f"{path} cannot be read: .*(JPEG|jpeg).* names all broken images"):
+        _ = batches(recipe, photographs)
+    file = tmp_path / "shards" / next(iter(manifest["splits"]["train"]["files"]))
+    file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(ValueError, match=rf"{file}, the image at byte \d+, cannot be read: .*Copy it again"):
+        _ = batches(recipe, tmp_path / "shards")
 
 
 @pytest.mark.parametrize(

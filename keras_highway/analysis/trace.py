@@ -234,9 +234,9 @@ def check_batch(x: Any, inputs: Sequence[Any]) -> None:
         finite = values is None or values.dtype.kind != "f" or np.isfinite(values).all()
         if not _fits(shape, expected) or shape[0] == 0 or not finite:
             hint = " One image needs a batch axis: x[None]." if _fits(shape, expected[1:]) else ""
-            received = f"x.shape={shape}" if finite else "NaN or infinite values"
             raise ValueError(
-                f"`x` must be a non-empty batch of shape {expected}, of finite numbers.{hint} Received: {received}"
+                f"`x` must be a non-empty batch of shape {expected}, of finite numbers.{hint} "
+                f"Received: {f'x.shape={shape}' if finite else 'NaN or infinite values'}"
             )
 
 

@@ -8,7 +8,7 @@ from keras_highway._support.keras_models import input_in, scale_losses_as
 from keras_highway._support.numerics import cross_entropy
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
 from keras_highway.layers.ungated import Dense
-from keras_highway.specs import CharLMSpec, check, initial_gate_bias, stochastic_depth_rates
+from keras_highway.specs import CharLMSpec, block_options, check, stochastic_depth_rates
 
 
 def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, dtype=None) -> keras.Model:
@@ -69,17 +69,12 @@ def word_vectors(spec: CharLMSpec, characters, dtype=None):
     )(x)
     for index, rate in enumerate(stochastic_depth_rates(spec, spec.highways), start=1):
         x = HighwayDense(
-            gating=spec.gating,
-            gate_bias=initial_gate_bias(spec),
-            gate=spec.gate,
-            gate_rank=spec.gate_rank,
             kernel_initializer=_uniform(spec),
             bias_initializer=_uniform(spec),
-            skip_dtype=spec.skip_dtype,
             stochastic_depth=rate,
-            remat=spec.remat,
             name=f"stage1_block{index}",
             dtype=dtype,
+            **block_options(spec),
         )(x)
     return x
 

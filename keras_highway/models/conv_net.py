@@ -4,11 +4,11 @@ import keras
 
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch, SharedKernels
 from keras_highway.layers.blocks import channel_axis
-from keras_highway.specs import ConvNetSpec, initial_gate_bias, stochastic_depth_rates, tied_gate
+from keras_highway.specs import ConvNetSpec, block_options, stochastic_depth_rates, tied_gate
 
 _BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 # Fields of a spec that are arguments of its blocks.
-_OF_NET = ("gating", "gate_rank", "post_activation", "final_relu", "zero_init", "batch_norm", "projection")
+_OF_NET = ("post_activation", "final_relu", "zero_init", "batch_norm", "projection")
 
 
 def body(spec: ConvNetSpec, x, dtype=None):
@@ -34,7 +34,7 @@ def head_kernel_initializer(spec: ConvNetSpec):
 def _stage(spec, stage, rates, x, dtype):
     """Apply the blocks of a stage, and make what they share: gates, kernels of transforms."""
     gate, kernels = None, None
-    of_net = {field: getattr(spec, field) for field in _OF_NET}
+    of_net = {**block_options(spec), **{field: getattr(spec, field) for field in _OF_NET}}
     axis = channel_axis(keras.config.image_data_format())
     for index in range(1, spec.blocks[stage - 1] + 1):
         stride = 2 if index == 1 and stage > 1 else 1
@@ -45,16 +45,13 @@ def _stage(spec, stage, rates, x, dtype):
         block = block_class(
             width,
             stride=stride,
-            gate_bias=initial_gate_bias(spec),
-            gate="same" if spec.gate == "tied" and index == 1 else spec.gate,  # shared by blocks of one shape
             kernel_initializer=_he_normal(spec),
             stochastic_depth=next(rates),
             shared_transform=shares,
             name=f"stage{stage}_block{index}",
-            skip_dtype=spec.skip_dtype,
-            remat=spec.remat,
             dtype=dtype,
-            **of_net,
+            # Tied gates are shared by blocks of one shape.
+            **({**of_net, "gate": "same"} if spec.gate == "tied" and index == 1 else of_net),
         )
         inputs = {}
         if tied:

@@ -4,7 +4,7 @@ import keras
 
 from keras_highway.layers import HighwayConv2D
 from keras_highway.layers.ungated import Conv2D
-from keras_highway.specs import ConvStackSpec, initial_gate_bias, stochastic_depth_rates
+from keras_highway.specs import ConvStackSpec, block_options, stochastic_depth_rates
 
 
 def body(spec: ConvStackSpec, x, dtype=None):
@@ -34,16 +34,11 @@ def _stage(spec, stage, number, rates, x, dtype):
     for index, kernel in enumerate(stage.highways, start=1):
         x = HighwayConv2D(
             kernel_size=kernel,
-            gating=spec.gating,
-            gate_bias=initial_gate_bias(spec),
-            gate=spec.gate,
-            gate_rank=spec.gate_rank,
             kernel_initializer=normal(None),
-            skip_dtype=spec.skip_dtype,
             stochastic_depth=next(rates),
-            remat=spec.remat,
             name=f"stage{number}_block{index}",
             dtype=dtype,
+            **block_options(spec),
         )(x)
     if stage.pool is not None:
         size, stride = stage.pool

@@ -6,7 +6,7 @@ import keras
 
 from keras_highway.layers import HighwayDense, HighwayDenseStack
 from keras_highway.layers.ungated import Dense
-from keras_highway.specs import DenseStackSpec, initial_gate_bias, stochastic_depth_rates, tied_gate
+from keras_highway.specs import DenseStackSpec, block_options, initial_gate_bias, stochastic_depth_rates, tied_gate
 
 
 def body(spec: DenseStackSpec, x, dtype=None):
@@ -18,17 +18,12 @@ def body(spec: DenseStackSpec, x, dtype=None):
     gate = tied_gate(spec, 1, functools.partial(_gate, spec, dtype)) if spec.gate == "tied" else None
     for index, rate in enumerate(stochastic_depth_rates(spec, spec.depth - 1), start=1):
         block = HighwayDense(
-            gating=spec.gating,
             activation=spec.activation,
-            gate_bias=initial_gate_bias(spec),
-            gate=spec.gate,
-            gate_rank=spec.gate_rank,
             kernel_initializer=_initializer(spec),
-            skip_dtype=spec.skip_dtype,
             stochastic_depth=rate,
-            remat=spec.remat,
             name=f"stage1_block{index}",
             dtype=dtype,
+            **block_options(spec),
         )
         x = block(x) if gate is None else block(x, gate=gate(x))
     return x
