@@ -275,6 +275,6 @@ def test_a_seeded_initializer_gives_transform_and_gates_different_kernels():
 
 
 def test_a_kernel_size_of_gates_without_a_kernel():
-    with pytest.raises(ValueError, match="leave `gate_kernel_size` out"):
+    with pytest.raises(ValueError, match="`gate_kernel_size` must be None"):
         HighwayConv2D(4, gate="channel", gate_kernel_size=7)
     assert HighwayConv2D(4, gate="channel").get_config()["gate_kernel_size"] is None
