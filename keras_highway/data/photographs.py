@@ -368,12 +368,8 @@ def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:
 
 def read_real_labels(path: str | os.PathLike[str]) -> list[list[int]]:
     """Read ImageNet's reassessed labels [Beyer et al. 2020], `real.json`: a list of classes per validation image."""
-    try:
+    with reworded(f"{path} must be a list of {_VALIDATION_IMAGES} lists of class numbers from 0 to 999"):
         return msgspec.json.decode(read_bounded(path), type=_RealLabels)
-    except ValueError as error:
-        raise ValueError(
-            f"{path} must be a list of {_VALIDATION_IMAGES} lists of class numbers from 0 to 999. {error}"
-        ) from error
 
 
 def real_labels_of(name: str, labels: list[list[int]]) -> list[int]:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from keras_highway._support.files import read_bounded
+from keras_highway._support.schema import refuse, reworded
 from keras_highway._support.terminal import PRINTED, Notice
 from keras_highway.data.transforms import Transform
 from keras_highway.tasks import task_of
@@ -172,10 +173,9 @@ def info_of(model: "keras.Model") -> WeightsInfo | None:
 
 def decode(content: str | bytes, kind: type[KindT], where: str) -> KindT:
     """Return the values of a JSON text as a type; raise a `ValueError` that names the text where it is another."""
-    try:
+    # Not JSON, not UTF-8, another type or range.
+    with reworded(f"{where} is malformed", (msgspec.MsgspecError, ValueError, RecursionError)):
         return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # not JSON, not UTF-8, another type or range
-        raise ValueError(f"{where} is malformed: {str(error)[:300]}.") from error
 
 
 def convert(value: Any, kind: type[KindT], where: str) -> KindT:
@@ -213,10 +213,11 @@ def row_in_folder(row: WeightsInfo) -> dict[str, Any]:
 def from_json(values: Any, where: str = "The description of the weights") -> WeightsInfo:
     """Return the record of JSON values; unknown keys are ignored."""
     row = convert(values, WeightsInfo, where)
-    if missing := [name for name in _REQUIRED if name not in values]:
-        raise ValueError(f"{where} is incomplete: it has no {', '.join(missing)}.")
-    if (row.transform is None) != (not row.classes):
-        raise ValueError(f"{where} is malformed: images need `classes` and `transform`, a language model has neither.")
+    missing = ", ".join(name for name in _REQUIRED if name not in values)
+    text = f"{where} is malformed: images need `classes` and `transform`, a language model has neither."
+    refuse(
+        (missing, f"{where} is incomplete: it has no {missing}."), ((row.transform is None) == bool(row.classes), text)
+    )
     if row.metrics:
         check_result(row.metrics, where)
     if row.gate_report:

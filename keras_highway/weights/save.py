@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_highway._support.files import atomic_write_json, partial_folder, written
 from keras_highway._support.keras_models import input_in, output_in
+from keras_highway._support.schema import refuse
 from keras_highway._support.terminal import Notice, some
 from keras_highway.analysis.trace import blocks as blocks_of
 from keras_highway.applications import build_with, get_spec
@@ -125,13 +126,17 @@ def _saved(
     check_field("name", name, where)
     check_field("data", dataset, "`dataset`")
     check_field("licence", license, "`license`")
-    if not isinstance(model, keras.Model) or not hasattr(model, "operations") or len(model.inputs) != 1:
-        raise ValueError(
+    refuse(
+        (
+            not isinstance(model, keras.Model) or not hasattr(model, "operations") or len(model.inputs) != 1,
             "kh.save takes a functional keras.Model of one input, as kh.create_model and kh.load make it. "
-            f"Received: {type(model).__name__}"
-        )
-    if not isinstance(transform, Transform | str | None):
-        raise ValueError(f"`transform` must be a Transform or a name. Received: transform={transform!r}")
+            f"Received: {type(model).__name__}",
+        ),
+        (
+            not isinstance(transform, Transform | str | None),
+            f"`transform` must be a Transform or a name. Received: transform={transform!r}",
+        ),
+    )
     transform = get_transform(transform) if isinstance(transform, str) else transform
     model, transform = _without_preprocessing(without_updates(model), transform)
     info, classes = _form(model, variant, overrides)
@@ -227,16 +232,18 @@ def _without_preprocessing(model: keras.Model, transform: Transform | None) -> t
     if not layers:
         return model, transform
     layer = layers[0]
-    if len(layers) > 1 or input_in(model, layer) is not model.inputs[0]:
-        raise ValueError(
+    refuse(
+        (
+            len(layers) > 1 or input_in(model, layer) is not model.inputs[0],
             f"Model {model.name!r} does more to images than its layer {layer.name!r}, which would be lost: save the "
-            "network without what comes before it (kh.load(FOLDER, include_preprocessing=True) adds that layer)."
-        )
-    if transform not in (None, layer.transform):
-        raise ValueError(
+            "network without what comes before it (kh.load(FOLDER, include_preprocessing=True) adds that layer).",
+        ),
+        (
+            transform not in (None, layer.transform),
             f"Model {model.name!r} preprocesses images itself in its layer {layer.name!r}, not as transform=... "
-            f"does: leave that argument out. Received: transform={transform!r}"
-        )
+            f"does: leave that argument out. Received: transform={transform!r}",
+        ),
+    )
     network = keras.Model(output_in(model, layer), model.output, name=model.name)
     note_info(network, info_of(model))
     return network, layer.transform
