@@ -85,11 +85,7 @@ class Vocabulary:
     @property
     def sizes(self) -> dict[str, Any]:
         """Arguments of `create_model` for a network of these words."""
-        return {
-            "classes": len(self.words),
-            "characters": len(self.characters),
-            "input_shape": (self.word_length,),
-        }
+        return {"classes": len(self.words), "characters": len(self.characters), "input_shape": (self.word_length,)}
 
     @classmethod
     def of(cls, tokens: Iterable[str], longest: int = LONGEST) -> "Vocabulary":
