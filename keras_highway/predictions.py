@@ -89,12 +89,15 @@ class ImageClassifier(NamedTuple):
         if not len(images):
             return []
         model, predictions = self.model(), []
-        top = len(self.classes) if self.activation == "sigmoid" else top
         for start in range(0, len(images), _BATCH):
             x = self.transform.apply(np.stack(images[start : start + _BATCH]))
             # Called, not predict(): tracing the graph takes longer than a few images.
-            predictions += best_classes(ops.convert_to_numpy(model(x, training=False)), self.classes, top)
+            predictions += self.decode(ops.convert_to_numpy(model(x, training=False)), top)
         return predictions
+
+    def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
+        """Return the best classes of each row of probabilities, all for a sigmoid."""
+        return best_classes(probabilities, self.classes, len(self.classes) if self.activation == "sigmoid" else top)
 
     def above(self, predictions: list[Prediction], threshold: float) -> list[Prediction]:
         """Return the labels of an image: of several independent ones, those with a score of at least `threshold`."""

@@ -373,7 +373,8 @@ def summary(arguments: argparse.Namespace) -> int:
         spec = override(get_spec(arguments.variant), **overrides)
         if spec.task is not IMAGES:
             raise UsageError(f"{spec.name} reads {spec.task.inputs}, not images: `list` shows its parameters.")
-        model = create_model(arguments.variant, **{"input_shape": spec.input_shape, **overrides, **_shape(arguments)})
+        overrides["input_shape"] = tuple(arguments.input_shape or spec.input_shape)
+        model = create_model(arguments.variant, **overrides)
     return _costs(arguments, model)
 
 
