@@ -89,7 +89,6 @@ class ImageClassifier(NamedTuple):
         if not len(images):
             return []
         model, predictions = self.model(), []
-        top = len(self.classes) if self.activation == "sigmoid" else top
         for start in range(0, len(images), _BATCH):
             x = self.transform.apply(np.stack(images[start : start + _BATCH]))
             # Called, not predict(): tracing the graph takes longer than a few images.
