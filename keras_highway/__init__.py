@@ -49,6 +49,7 @@ if _PROGRAM != _COMMAND:  # `--help` and `list` need not wait for Keras
     from keras_highway.models.transfer import enable_lora as enable_lora
     from keras_highway.models.transfer import features as features
     from keras_highway.models.transfer import freeze as freeze
+    from keras_highway.models.transfer import freeze_batch_norm as freeze_batch_norm
     from keras_highway.models.transfer import layer_groups as layer_groups
     from keras_highway.models.transfer import merge_lora as merge_lora
     from keras_highway.models.transfer import num_features as num_features

@@ -3,7 +3,6 @@
 import dataclasses
 import fnmatch
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -20,12 +19,10 @@ from keras_highway.weights import keras_archive, registry
 from keras_highway.weights.describe import published_for, transform_of
 from keras_highway.weights.info import ClassNames, WeightsInfo, convert, note_info
 from keras_highway.weights.load import (
-    FreshHead,
     check_language_model,
     load_exactly,
     load_into,
     own_form,
-    reset_head,
     to_json_values,
     trimmed,
     without_removed,
@@ -67,7 +64,7 @@ def create_model(
     input_shape: tuple[int | None, ...] | None = None,
     pooling: str | None = None,
     classes: int | Sequence[str] | None = None,
-    classifier_activation: str | Callable[..., Any] | None = "softmax",
+    classifier_activation: str | Callable[..., Any] | None = "auto",
     name: str | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     include_preprocessing: bool | str | Transform = False,
@@ -96,7 +93,8 @@ def create_model(
             use the names. Defaults to the classes of the weights, else of the
             variant.
         classifier_activation: Activation of the classifier, `None` for
-            logits. Defaults to `"softmax"`.
+            logits. Defaults to `"auto"`: the weights' own; for a random head
+            `"softmax"`, and `"sigmoid"` for one class.
         name: Name of the model. Defaults to the variant.
         dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`.
         include_preprocessing: Bool, whether the model resizes, crops and
@@ -135,7 +133,7 @@ def build_with(
     input_shape: tuple[int | None, ...] | None = None,
     pooling: str | None = None,
     classes: int | Sequence[str] | None = None,
-    classifier_activation: str | Callable[..., Any] | None = "softmax",
+    classifier_activation: str | Callable[..., Any] | None = "auto",
     name: str | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     include_preprocessing: bool | str | Transform = False,
@@ -154,7 +152,8 @@ def build_with(
             )
         if file is not None:
             check_language_model(file, spec)
-        model = build_char_lm(spec, classifier_activation, name or variant, dtype)
+        activation = "softmax" if classifier_activation == "auto" else classifier_activation
+        model = build_char_lm(spec, activation, name or variant, dtype)
         if file is not None:
             load_exactly(model, file)
             note_info(model, file.info)
@@ -169,35 +168,33 @@ def build_with(
         input_tensor, input_shape = preprocessed(spec, transform, input_tensor, input_shape), None
     elif include_top and input_tensor is None and input_shape is None and file is not None:
         input_shape = _tested_shape(spec, file)
+    own_head = include_top and file is not None and (names or file.info.classes) == file.info.classes
+    own_head = own_head and file.classes in (None, classes)
+    if classifier_activation == "auto":
+        fresh = "sigmoid" if classes == 1 else "softmax"
+        classifier_activation = file.info.activation if file is not None and own_head else fresh
     model = build(
         spec, include_top, input_tensor, input_shape, pooling, classes, classifier_activation, name or variant, dtype
     )
     model = trimmed(model, removed) if file is None else without_removed(model, file)
     if file is not None:
-        load_into(model, file, spec)
-        if include_top and names and file.classes == classes and names != file.info.classes:
-            reset_head(model)
-            message = (
-                f"The head for {', '.join(names[:5])}, ... is fresh: train it before its predictions mean anything."
-            )
-            warnings.warn(message, FreshHead, stacklevel=3)
-    note_info(model, _info(spec, file, names or classes, include_top, removed))
+        load_into(model, file, spec, names)
+    note_info(model, _info(spec, file, names, own_head, removed))
     return model
 
 
 def _info(
     spec: NetSpec,
     file: WeightsFile | None,
-    classes: int | tuple[str, ...] | None,
-    include_top: bool,
+    names: tuple[str, ...],
+    own_head: bool,
     removed: tuple[str, ...],
 ) -> WeightsInfo:
     """Return the record of a model; without its own classifier, the file's measurements are not the model's."""
-    names = classes if isinstance(classes, tuple) else ()
     overrides = to_json_values(dataclasses.replace(spec, classes=get_spec(spec.name).classes), get_spec(spec.name))
     if file is None:
         return WeightsInfo(variant=spec.name, overrides=overrides, removed=removed, classes=names)
-    if include_top and (names == file.info.classes if names else file.classes in (None, classes)):
+    if own_head:
         return dataclasses.replace(file.info, variant=spec.name, overrides=overrides)
     return file.info.derived(variant=spec.name, overrides=overrides, classes=names)
 
@@ -278,7 +275,8 @@ _DOC = """Build {title} [{source}].
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int or list of names, as in `create_model`. Defaults to the classes of
             the weights, `1000` for ImageNet and without weights.
-        classifier_activation: `"softmax"` or `None` for logits.
+        classifier_activation: `"softmax"`, `"sigmoid"` or `None` for logits.
+            Defaults to `"auto"`, as in `create_model`.
         name: Name of the model. Defaults to `"{name}"`.
         **spec_overrides: `dtype`, `include_preprocessing=True` (images of any
             size, pixels in [0, 255], are resized, cropped and normalized in
@@ -317,7 +315,7 @@ class Application(Protocol):
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
         classes: int | Sequence[str] | None = None,
-        classifier_activation: str | Callable[..., Any] | None = "softmax",
+        classifier_activation: str | Callable[..., Any] | None = "auto",
         name: str = ...,
         **spec_overrides: Any,
     ) -> keras.Model:
@@ -337,7 +335,7 @@ def _application(variant: str, title: str) -> Application:
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
         classes: int | Sequence[str] | None = None,
-        classifier_activation: str | Callable[..., Any] | None = "softmax",
+        classifier_activation: str | Callable[..., Any] | None = "auto",
         name: str = variant,
         **spec_overrides: Any,
     ) -> keras.Model:

@@ -16,7 +16,7 @@ import numpy as np
 from keras_highway._support.files import partial_path, remove, sweep, written
 from keras_highway._support.keras_models import stage_of
 from keras_highway._support.schema import refuse, reworded
-from keras_highway.analysis.trace import blocks
+from keras_highway.analysis.trace import blocks, check_range
 from keras_highway.applications import get_spec, model_of
 from keras_highway.language import CharLM
 from keras_highway.layers import Preprocessing, SharedKernels
@@ -54,7 +54,7 @@ def load_exportable(weights: str, logits: bool = False, any_size: bool = False) 
     sum(filters))`, the result of `CharLM.encode`.
     """
     file = resolve(weights)
-    activation = None if logits else "softmax"
+    activation = None if logits else file.info.scores(file.classes)
     if file.archive is not None:
         if any_size and None not in file.archive.input_shape:
             raise ValueError(f"{file.path} takes images of one size: leave any_size out, or use keras_highway.save.")
@@ -102,7 +102,7 @@ def export(
     Returns:
         The largest difference from the Keras network, relative to its largest
         output if that is above 1. With `int8`: the share of images to which
-        both networks give the same class.
+        both networks give the same class, or the same labels of a sigmoid.
     """
     path = Path(path)
     _check_request(model, path, export_format, samples, int8)
@@ -136,7 +136,9 @@ def export(
                 is_right = result <= TOLERANCE  # NaN is wrong
                 problem = f"differs from the Keras network by {result:.2g}"
             else:
-                result = float(np.mean(computed[0].argmax(-1) == expected[0].argmax(-1)))
+                activation = getattr(net.layers[-1], "activation", None)
+                ours, theirs = (_labels(outputs[0], activation) for outputs in (computed, expected))
+                result = float(np.mean((ours == theirs).all(-1)))
                 is_right = result >= _INT8_AGREEMENT
                 problem = f"agrees with the Keras network on {100 * result:.1f} % of the images: pass more of them"
             if not is_right:
@@ -145,6 +147,14 @@ def export(
         return result
     finally:
         remove(partial)
+
+
+def _labels(outputs: np.ndarray, activation: object) -> np.ndarray:
+    """Return the class of each image, or for a sigmoid and for one output, which labels it has."""
+    sigmoid = activation is keras.activations.sigmoid
+    if outputs.shape[-1] > 1 and not sigmoid:
+        return outputs.argmax(-1)[:, None]
+    return outputs > (0.5 if sigmoid else 0.0)
 
 
 def _check_request(
@@ -209,6 +219,7 @@ def _int8_options(model: keras.Model, images: np.ndarray) -> dict:
             f"`int8` must be images of the fixed input shape of the model, {model.input_shape[1:]}. "
             f"Received: shape {images.shape}"
         )
+    check_range(images, model)
     import tensorflow as tf
 
     return {

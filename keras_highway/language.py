@@ -486,8 +486,8 @@ class CharLM:
         Args:
             prompt: Its start, which may contain unseen words.
             words: Number of words to add, ends of sentences among them.
-            temperature: Logits are divided by it: near 0 the likeliest word
-                is always taken, above 1 unlikely ones come more often.
+            temperature: Logits are divided by it: 0 always takes the
+                likeliest word, above 1 unlikely ones come more often.
             seed: Seed of the draws. Defaults to `None`: another text each
                 time.
             unknown: Whether `<unk>` may be drawn. Defaults to `False`.
@@ -496,8 +496,8 @@ class CharLM:
             Prompt and continuation, one sentence per line.
 
         Raises:
-            ValueError: If the temperature or the number of words is not
-                positive, or the prompt is not a text.
+            ValueError: If the temperature is negative, the number of words
+                not positive, or the prompt not a text.
         """
         words, temperature = checked_size(words, "words"), _checked_temperature(temperature)
         rng = np.random.default_rng(seed)
@@ -560,14 +560,14 @@ def _checked_text(text: Any, name: str) -> str:
 
 
 def _checked_temperature(temperature: Any) -> float:
-    """Return a positive, finite number of Python, NumPy or a tensor."""
+    """Return a finite number from 0 on, of Python, NumPy or a tensor."""
     is_number = isinstance(temperature, numbers.Real) or getattr(temperature, "shape", None) == ()
     try:
-        value = float(temperature) if is_number and not isinstance(temperature, bool | np.timedelta64) else 0.0
+        value = float(temperature) if is_number and not isinstance(temperature, bool | np.timedelta64) else -1.0
     except (TypeError, ValueError, OverflowError):
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ValueError(f"`temperature` must be a positive number. Received: temperature={shortened(temperature)}")
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"`temperature` must be a number from 0 on. Received: temperature={shortened(temperature)}")
     return value
 
 
@@ -582,6 +582,8 @@ def _draw(log_p: np.ndarray, temperature: float, unknown: bool, rng: np.random.G
     if np.isnan(log_p).any():
         raise ValueError("The network gives values that are not finite: it predicts no word. Train it again.")
     log_p = log_p if unknown else np.concatenate([[-np.inf], log_p[1:]])
+    if not temperature:
+        return int(log_p.argmax())
     with np.errstate(over="ignore"):  # at a temperature near 0 all but the likeliest are -inf
         p = np.exp((log_p - log_p.max()) / temperature)
     return int(rng.choice(len(p), p=p / p.sum()))

@@ -57,20 +57,21 @@ class ImageClassifier(NamedTuple):
     classes: tuple[tuple[str, str], ...]  # identifier and name of each class
     result: dict[str, Any]  # its recorded result, or `{}`
     file: WeightsFile | None = None  # its file, if it has been read
+    activation: str = "softmax"  # it makes probabilities of logits: `"softmax"` or `"sigmoid"`
     named: bool = True  # whether the weights or the user name the classes; otherwise they are a guess by their number
 
     def class_names(self) -> list[str]:
         """Return the names of the classes in order, none if they are a guess."""
         return [name for _, name in self.classes] if self.named else []
 
-    def model(self, classifier_activation: str | None = "softmax") -> keras.Model:
+    def model(self, logits: bool = False) -> keras.Model:
         """Load the network for images of the transform's size; raise a ValueError if it takes other images."""
         actual = (*self.transform.size, self.transform.channels)
         file = self.file or resolve(self.weights)
         spec = None if file.archive is not None else get_spec(file.info.variant)
         sized = spec is not None and takes_any_size(spec) and spec.input_shape[2:] == actual[2:]
         shape = {"input_shape": actual} if sized else {}
-        model = model_of(file, classifier_activation=classifier_activation, **shape)
+        model = model_of(file, classifier_activation=None if logits else self.activation, **shape)
         expected = model.input_shape[1:]
         if any(side not in (None, own) for side, own in zip(expected, actual, strict=True)):
             ours, theirs = ("x".join(map(str, shape)) for shape in (expected, actual))
@@ -84,15 +85,26 @@ class ImageClassifier(NamedTuple):
         return model
 
     def classify(self, images: Sequence[np.ndarray], top: int) -> list[list[Prediction]]:
-        """Return the `top` best classes of each image (uint8 pixels), best first."""
+        """Return the `top` best classes of each image (uint8 pixels), best first; all for a sigmoid."""
         if not len(images):
             return []
         model, predictions = self.model(), []
+        top = len(self.classes) if self.activation == "sigmoid" else top
         for start in range(0, len(images), _BATCH):
             x = self.transform.apply(np.stack(images[start : start + _BATCH]))
             # Called, not predict(): tracing the graph takes longer than a few images.
-            predictions += best_classes(ops.convert_to_numpy(model(x, training=False)), self.classes, top)
+            predictions += self.decode(ops.convert_to_numpy(model(x, training=False)), top)
         return predictions
+
+    def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
+        """Return the best classes of each row of probabilities, all for a sigmoid."""
+        return best_classes(probabilities, self.classes, len(self.classes) if self.activation == "sigmoid" else top)
+
+    def above(self, predictions: list[Prediction], threshold: float) -> list[Prediction]:
+        """Return the labels of an image: of several independent ones, those with a score of at least `threshold`."""
+        if self.activation != "sigmoid" or len(self.classes) == 1:
+            return predictions
+        return [prediction for prediction in predictions if prediction.score >= threshold]
 
 
 def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifier:
@@ -104,8 +116,10 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
         if row.transform is None:
             raise LanguageModelError(weights)
         data, transform, names, count, result = row.data, row.transform, row.classes, len(row.classes), row.metrics
+        activation = row.scores(count)
     else:
         transform, names, count, result = file.info.transform, file.info.classes, file.classes, {}
+        activation = file.info.scores(count)
         if file.archive is not None:
             data = data_of(file.archive.input_shape, file.archive.classes) or ""
             if data and data_set is None:
@@ -137,17 +151,20 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
     else:
         classes = identified("", names)
     named = bool(names or data_set)
-    return ImageClassifier(weights, data, transform or TRANSFORMS[data], classes, dict(result), file, named)
+    transform = transform or TRANSFORMS[data]
+    return ImageClassifier(weights, data, transform, classes, dict(result), file, activation, named)
 
 
-@overload
-def classify(images: _Path, weights: _Path, top: int = 5, data_set: str | None = None) -> list[Prediction]: ...
 @overload
 def classify(
-    images: list[_Path], weights: _Path, top: int = 5, data_set: str | None = None
+    images: _Path, weights: _Path, top: int = 5, data_set: str | None = None, threshold: float = 0.5
+) -> list[Prediction]: ...
+@overload
+def classify(
+    images: list[_Path], weights: _Path, top: int = 5, data_set: str | None = None, threshold: float = 0.5
 ) -> list[list[Prediction]]: ...
 def classify(
-    images: _Path | list[_Path], weights: _Path, top: int = 5, data_set: str | None = None
+    images: _Path | list[_Path], weights: _Path, top: int = 5, data_set: str | None = None, threshold: float = 0.5
 ) -> list[Prediction] | list[list[Prediction]]:
     """Name what an image file shows.
 
@@ -164,10 +181,14 @@ def classify(
         data_set: `"mnist"`, `"cifar10"`, `"cifar100"` or `"imagenet"`: the
             preprocessing, and the class names of weights without names.
             Defaults to the training data of the weights.
+        threshold: Float, the least score of a label, for sigmoid heads of
+            several outputs, where an image has any number of labels. Defaults
+            to `0.5`.
 
     Returns:
         A list of `Prediction(id, name, score)`, best first; for a list of
-        paths one such list per image.
+        paths one such list per image. A head with one output gives one
+        prediction: the probability of class 1.
 
     Raises:
         ValueError: If there are no such weights, they are of a language
@@ -181,7 +202,7 @@ def classify(
     classifier = find_classifier(os.fspath(weights), data_set)
     pixels = [load_image(path, classifier.transform) for path in ([images] if one else images)]
     with channels_last():  # the form of image files, whatever keras.json says
-        predictions = classifier.classify(pixels, top)
+        predictions = [classifier.above(labels, threshold) for labels in classifier.classify(pixels, top)]
     return predictions[0] if one else predictions
 
 

@@ -195,16 +195,29 @@ BY_DEPTH = "by_depth"
 SpecT = TypeVar("SpecT", bound=NetSpec)
 
 
+# Words of timm and Hugging Face, and of this package.
+_ELSEWHERE = {
+    "pretrained": 'weights="imagenet" or a name from kh.list_weights()',
+    **dict.fromkeys(("num_classes", "num_labels", "class_names"), "classes=, a number or a list of names"),
+    "in_chans": "input_shape=(height, width, channels)",
+    "img_size": "input_shape=(height, width, channels)",
+    "global_pool": "pooling=",
+    "drop_rate": "head_dropout=",
+    "drop_path_rate": "stochastic_depth=",
+}
+
+
 def override(spec: SpecT, **changes: Any) -> SpecT:
     """Return the spec with some fields changed, checked."""
+    strange = next((name for name in _ELSEWHERE if name in changes), "")
     stages = changes.get("stages")
     known = {field.name for field in dataclasses.fields(ConvStage)}
     parts = [stage for stage in stages if isinstance(stage, dict)] if isinstance(stages, list | tuple) else []
     refuse(
         (
-            "in_chans" in changes and spec.task is IMAGES,  # as timm calls it
-            f"Unknown field of variant {spec.name!r}: set channels with input_shape=(height, width, channels). "
-            f"Received: in_chans={changes.get('in_chans')!r}",
+            strange,
+            f"Unknown field of variant {spec.name!r}: pass {_ELSEWHERE.get(strange)}. "
+            f"Received: {strange}={changes.get(strange)!r}",
         ),
         (
             any(stage.keys() - known for stage in parts),  # msgspec ignores unknown names

@@ -1,6 +1,7 @@
 """The command line: what each command prints, its exit codes, and its errors on wrong requests."""
 
 import dataclasses
+import importlib
 import itertools
 import json
 import shlex
@@ -117,12 +118,19 @@ def refused(capsys, *argv) -> str:
     return err
 
 
-def test_list_shows_every_variant_and_all_weights(capsys):
-    assert main(["list"]) == 0
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [([], {*registry.WEIGHTS, "weights"}), (["--variants"], {*VARIANTS, *LM_VARIANTS, "variant"})],
+)
+def test_list_shows_all_weights_or_every_variant(options, names, capsys):
+    assert main(["list", *options]) == 0
+    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line}
+    assert {name for name in shown if set(name) != {"-"}} == names
+
+
+def test_list_shows_the_size_of_a_variant(capsys):
+    assert main(["list", "--variants"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    names = [line.split()[0] for line in lines if line]
-    rules = {name for name in names if set(name) == {"-"}}
-    assert set(names) == {*VARIANTS, *LM_VARIANTS, *registry.WEIGHTS, "variant", "weights"} | rules
     row = next(line for line in lines if line.startswith("highway50 "))
     assert row.split()[1:5] == ["26,443,560", "coupled", "224x224x3", "1000"]
 
@@ -156,6 +164,20 @@ def test_classify_json(capsys, known_file, images):
     first, second = report["images"][2]["predictions"]
     assert (first["id"], first["name"], second["name"]) == ("7", "7", "1")
     assert [first["score"], second["score"]] == pytest.approx([0.5, 0.3], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["classify", "nothing.png"], "nothing.png: no such image file"),
+        (["evaluate", "mnist10w16.tvdn"], "Did you mean 'mnist10_w16.tvdn'"),
+        (["export", "mnist10w16.tvdn", "--format", "onnx", "--out", "a.onnx"], "Did you mean 'mnist10_w16.tvdn'"),
+    ],
+)
+def test_wrong_names_are_reported_before_keras_is_imported(command, message, capsys, monkeypatch):
+    module = importlib.import_module("keras_highway.cli.main")  # the package's `main` is the function
+    monkeypatch.setattr(module, "_function", lambda name: pytest.fail("the command was imported"))
+    assert message in refused(capsys, *command)
 
 
 def test_classify_with_a_file_that_is_no_weights(capsys, images, tmp_path):
@@ -228,6 +250,20 @@ def test_summary_adds_up(capsys):
     assert total["parameters"] == sum(row["parameters"] for row in stages) == 38_986
     assert stages[0]["multiply_adds"] == 24 * 24 * 5 * 5 * 16  # a valid 5x5 convolution of 28x28x1
     assert report["input_shape"] == [28, 28, 1]
+
+
+def test_summary_takes_weights_and_folders(tmp_path, capsys):
+    folder = kh.save(kh.create_model("mnist10_w16", classes=3), tmp_path / "net", transform="mnist")
+    assert main(["summary", str(folder), "--json"]) == 0
+    ours = json.loads(capsys.readouterr().out)["stages"][-1]["parameters"]
+    assert main(["summary", "mnist10_w16.tvdn", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"][-1]["parameters"] - ours == 7 * 145
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"keras-highway {kh.__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,17 @@ def test_a_thousand_classes_of_ones_own_are_not_imagenets():
         assert class_labels("it", identifiers[5:7], 1000, class_names=names) == {identifiers[5]: 5, identifiers[6]: 6}
 
 
+@pytest.mark.parametrize("class_names", [(), tuple(map(str, range(12))), tuple(f"class {i}" for i in range(12))])
+def test_folders_named_by_numbers_are_matched_by_number(class_names):
+    numbers = {str(i): i for i in range(12)}
+    assert class_labels("it", sorted(numbers), 12, class_names=class_names) == numbers
+
+
+def test_weights_trained_in_text_order_are_matched_by_name():
+    names = sorted(map(str, range(12)))
+    assert class_labels("it", names, 12, class_names=names) == {name: i for i, name in enumerate(names)}
+
+
 def test_a_folder_is_a_corpus_before_one_in_it(tmp_path):
     def write(root, prefix, words, splits=("train", "valid", "test")):
         root.mkdir(exist_ok=True)

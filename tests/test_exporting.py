@@ -13,7 +13,7 @@ import keras_highway as kh
 from keras_highway import export as exporting
 from keras_highway.cli import main
 from keras_highway.cli.images import read_images
-from keras_highway.export import FORMATS, export, fold_batch_norm
+from keras_highway.export import FORMATS, _labels, export, fold_batch_norm
 from keras_highway.predictions import find_classifier
 from keras_highway.specs import override
 from tests.test_lora import X
@@ -280,3 +280,15 @@ def test_a_net_with_a_net_inside_is_exported_in_float32(tmp_path):
     body, images = net(include_top=False, pooling="avg", dtype="mixed_bfloat16"), keras.Input((32, 32, 3))
     model = keras.Model(images, keras.layers.Dense(3, dtype="mixed_bfloat16")(body(images)))
     assert export(model, tmp_path / "n", "tf_saved_model") < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("activation", "outputs", "labels"),
+    [
+        (keras.activations.softmax, [[0.2, 0.8], [0.6, 0.4]], [[1], [0]]),
+        (keras.activations.linear, [[-3.0], [0.2]], [[False], [True]]),
+        (keras.activations.sigmoid, [[0.6, 0.7], [0.6, 0.2]], [[True, True], [True, False]]),
+    ],
+)
+def test_labels_of_a_sigmoid_are_compared_one_by_one(activation, outputs, labels):
+    assert _labels(np.array(outputs), activation).tolist() == labels

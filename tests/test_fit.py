@@ -109,9 +109,9 @@ def test_gates_of_a_run_that_backup_and_restore_resumes(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CharCNN(3, (4,)), r"lists of one number per convolution.*kernels=3"),
+        (lambda: CharCNN(3, (4,)), r"one number per convolution.*kernels=3"),
         (lambda: CharCNN((3,), (4,)).build((None, 6)), r"shape \(words, length, units\).*\(None, 6\)"),
-        (lambda: CarriedLSTM(4, 2)(keras.Input(batch_shape=(2, 3, None))), r"2 streams.*\(2, 3, None\)"),
+        (lambda: CarriedLSTM(4, 2)(keras.Input(batch_shape=(2, 3, None))), r"streams=2 .*\(2, 3, None\)"),
     ],
 )
 def test_what_is_refused(make, message):

@@ -3,12 +3,14 @@
 import dataclasses
 import json
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
 
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
+from keras_highway.cli import main
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training import checkpoint, loop, shards
 from keras_highway.training.data import source as sources
@@ -60,6 +62,46 @@ def test_image_folder_resumes_and_divides(images):
     assert [x.shape for x, _, _ in tested] == [(4, 224, 224, 3)] * 2
     np.testing.assert_array_equal(np.concatenate([w for _, _, w in tested]), [1] * 6 + [0] * 2)
     np.testing.assert_array_equal(np.concatenate([y for _, y, _ in tested])[:6], [0, 0, 0, 1, 1, 1])
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """Images that are red, green, both or neither."""
+    draw, names = np.random.default_rng(0), ("", "green", "red", "green;red")
+    for split, count in (("train", 16), ("val", 8)):
+        lines = [f"images/{i}.png,{names[i % 4]}" for i in range(count)]
+        (tmp_path / split / "images").mkdir(parents=True)
+        (tmp_path / split / "labels.csv").write_text("\n".join(["image,labels", *lines]))
+        for i in range(count):
+            pixels = draw.integers(0, 90, (40, 40, 3), np.uint8)
+            pixels[..., 0] += 150 * ("red" in names[i % 4])
+            pixels[..., 1] += 150 * ("green" in names[i % 4])
+            Image.fromarray(pixels).save(tmp_path / split / "images" / f"{i}.png")
+    return tmp_path
+
+
+def test_labels_of_a_csv_file_train_a_sigmoid_head(labelled, tmp_path, capsys):
+    recipe = dataclasses.replace(
+        RECIPES["resnet50"], batch_size=4, epochs=2, transform="cifar10", overrides=SMALL, learning_rate=0.01
+    )
+    with pytest.raises(ValueError, match="loss=bce"):
+        sources.open_source(recipe, labelled)
+    recipe = dataclasses.replace(recipe, loss="bce")
+    source = sources.open_source(recipe, labelled)
+    (_, targets, weights), (_, more, _) = source.test_batches(4, Shard())
+    assert targets.tolist() == more.tolist() == [[0, 0], [1, 0], [0, 1], [1, 1]] and weights.tolist() == [1] * 4
+    result = loop.train(recipe, labelled, tmp_path / "run")
+    assert result["class_names"] == ["green", "red"]
+    net = kh.load(tmp_path / "run")
+    assert net.get_layer("head").activation is keras.activations.sigmoid and net.output_shape == (None, 2)
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--data", str(labelled), "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    header, *_, last = (line.split(",") for line in (tmp_path / "run" / "log.csv").read_text().splitlines())
+    row = dict(zip(header, map(float, last), strict=True))
+    assert measured["accuracy"] == result["mean"] == row["test_accuracy"]
+    assert measured["per_label"] == pytest.approx(row["test_label_accuracy"])
+    assert measured["loss"] == pytest.approx(row["test_loss"], rel=1e-3)
 
 
 class Killed(BaseException):

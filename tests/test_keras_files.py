@@ -140,7 +140,7 @@ def test_every_kind_of_net_is_let_through(name, tmp_path):
     model = kh.create_model(name, **({"depth": 2} if name == "plain_fc10" else {}))
     model.save(tmp_path / "net.keras")
     archive = describe(tmp_path / "net.keras")
-    assert (archive.variant, archive.classes) == (name, model.output_shape[1])
+    assert (archive.info.variant, archive.classes) == (name, model.output_shape[1])
     assert archive.input_shape == model.input_shape[1:]
 
 

@@ -97,11 +97,16 @@ def test_generated_text_follows_the_network(model):
     assert [WORDS.words[i] for i in log_p.argmax(axis=1)[2:]] == words[2:]
 
 
+def test_temperature_0_takes_the_likeliest_word(model):
+    greedy = model.generate("the dog", words=12, temperature=0)
+    assert greedy == model.generate("the dog", words=12, temperature=1e-4, seed=1)
+
+
 def test_draws_follow_seed_and_temperature(model):
     assert model.generate(words=20, seed=3) == model.generate(words=20, seed=3) != model.generate(words=20, seed=4)
     assert "<unk>" in model.generate(words=60, temperature=50.0, seed=1, unknown=True)
-    for arguments in ({"temperature": 0.0}, {"temperature": float("nan")}, {"words": 0}):
-        with pytest.raises(ValueError, match="must be a positive"):
+    for arguments in ({"temperature": -0.1}, {"temperature": float("nan")}, {"words": 0}):
+        with pytest.raises(ValueError, match="must be a"):
             model.generate(**arguments)
 
 
@@ -156,7 +161,7 @@ def test_lm_generate(capsys, model, folder):
     arguments = ("--prompt", "the dog", "--words", 6, "--temperature", 0.5, "--seed", 2, "--weights", folder)
     code, out, _ = lm(capsys, "generate", *arguments)
     assert (code, out) == (0, model.generate("the dog", words=6, temperature=0.5, seed=2) + "\n")
-    code, _, err = lm(capsys, "generate", "--temperature", 0, "--weights", folder)
+    code, _, err = lm(capsys, "generate", "--temperature", -1, "--weights", folder)
     assert code == 2 and "`temperature` must be" in err
 
 
@@ -268,7 +273,7 @@ def test_a_vocabulary_that_could_not_be_loaded_again_is_refused(make, message):
     [
         (lambda lm: lm.score(" \n\n"), "at least one word"),
         (lambda lm: lm.perplexity("the cat"), "`tokens` must be numbers"),
-        (lambda lm: lm.generate("the", temperature=None), "`temperature` must be a positive number. Received: temp"),
+        (lambda lm: lm.generate("the", temperature=None), "`temperature` must be a number from 0 on. Received: temp"),
         (lambda lm: lm.neighbours(" the "), "one word, without spaces. Received: word=' the '"),
         (lambda lm: lm.log_probabilities("the cat", "cat sat"), r"a_text\.split\(\)\. Received: words='the cat'"),
         (lambda lm: lm.score(None), "`text` must be a text, one string. Received: text=None"),

@@ -226,7 +226,7 @@ def test_a_change_of_width_is_refused(layer, shape, output, instead):
 
 @pytest.mark.parametrize(("make", "shape"), [(HighwayDense, (3,)), (HighwayConv2D, (2, 4))])
 def test_wrong_rank(make, shape):
-    with pytest.raises(ValueError, match="rank") as error:
+    with pytest.raises(ValueError, match="needs an input of") as error:
         make(name="here")(np.zeros(shape, "float32"))
     assert str(shape) in str(error.value) and "'here'" in str(error.value)
 
@@ -275,6 +275,6 @@ def test_a_seeded_initializer_gives_transform_and_gates_different_kernels():
 
 
 def test_a_kernel_size_of_gates_without_a_kernel():
-    with pytest.raises(ValueError, match="leave `gate_kernel_size` out"):
+    with pytest.raises(ValueError, match="`gate_kernel_size` must be None"):
         HighwayConv2D(4, gate="channel", gate_kernel_size=7)
     assert HighwayConv2D(4, gate="channel").get_config()["gate_kernel_size"] is None

@@ -9,6 +9,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway.data.transforms import PixelRange
+from keras_highway.export import _int8_options
 from keras_highway.weights import files as weights_file
 
 
@@ -28,6 +29,27 @@ def test_preprocess_input_is_pure(dtype, name):
     out = kh.preprocess_input(pixels, name)
     np.testing.assert_array_equal(pixels, copy)
     assert out.dtype == np.float32 and not np.shares_memory(out, pixels)
+
+
+def test_analyses_and_calibration_warn_of_pixels_that_are_not_normalized(tmp_path):
+    model = kh.load("mnist10_w16.tvdn")
+    x, y = np.random.default_rng(0).integers(0, 256, (2, 28, 28, 1)).astype("float32"), np.zeros(2, int)
+    normalized = kh.preprocess_input(x, model)
+    for analysis in (
+        lambda x: kh.analysis.trace(model, x),
+        lambda x: kh.analysis.lesion_curve(model, (x, y), blocks=list(kh.analysis.blocks(model))[:1]),
+        lambda x: kh.analysis.guided_backprop(model, x, next(iter(kh.analysis.blocks(model))), 0),
+        lambda x: _int8_options(model, x),
+    ):
+        analysis(normalized)
+        with pytest.warns(PixelRange, match="preprocess_input"):
+            analysis(x)
+    unscaled = kh.save(model, tmp_path / "net", transform=kh.data.Transform(size=(28, 28), channels=1, scale=1.0))
+    kh.analysis.trace(kh.load(unscaled), x)
+    whole = kh.load("mnist10_w16.tvdn", include_preprocessing=True)
+    kh.analysis.trace(whole, x)
+    with pytest.warns(PixelRange, match="multiply by 255"):
+        kh.analysis.trace(whole, normalized)
 
 
 def test_preprocess_input_refuses_other_channels():

@@ -150,6 +150,35 @@ def test_card(hub):
     )
 
 
+def test_publish_keeps_what_a_person_wrote_into_the_card(hub, tmp_path):
+    publish(NAME, REPO)
+    generated = hub.files(REPO)["README.md"].decode()
+    written = (
+        generated.replace("tags:", "thumbnail: a.png\ntags:").replace("# mnist", "# other") + "\n## Limits\n\nDigits.\n"
+    )
+    hub.add(REPO, {"README.md": written.encode()})
+    assert publish(NAME, REPO).changed == ("README.md",)
+    card = hub.files(REPO)["README.md"].decode()
+    assert card.endswith("\n\n## Limits\n\nDigits.\n") and f"# {NAME}" in card and "# other" not in card
+    assert header_of(card) == header_of(generated) | {"thumbnail": "a.png"}
+    assert publish(NAME, REPO).changed == ()
+    hub.add(REPO, {"README.md": b"# Mine alone\n"})
+    publish(NAME, REPO)
+    assert hub.files(REPO)["README.md"].decode() == f"{generated}\n# Mine alone\n"
+
+
+def test_publish_keeps_the_card_in_the_folder(hub, tmp_path):
+    folder = kh.save(kh.load(NAME), tmp_path / "mine")
+    (folder / "README.md").write_text("# Mine\n")
+    publish(str(folder), REPO)
+    card = hub.files(REPO)["README.md"].decode()
+    assert card.startswith("---\n") and card.endswith("# Mine\n") and "kh.load" in card
+    (folder / "README.md").write_text(card)
+    assert publish(str(folder), REPO).changed == ()
+    kh.save(kh.load(NAME), folder)
+    assert (folder / "README.md").read_text() == card
+
+
 @pytest.mark.more
 def test_publish_all_brings_every_folder_up_to_date(hub, monkeypatch, capsys):
     rows = {name: registry.WEIGHTS[name] for name in (NAME, "resnet50.a1")}  # the second has no folder here

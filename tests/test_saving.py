@@ -1,11 +1,13 @@
 """Users' own models: `kh.save`, killed at any time, to any folder, and the Hub; and used from there."""
 
+import dataclasses
 import hashlib
 import json
 import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import fake_hub as fake
 import keras
@@ -15,9 +17,11 @@ import yaml
 from PIL import Image
 
 import keras_highway as kh
+from keras_highway._support.terminal import Notice
 from keras_highway.analysis.lesions import without
 from keras_highway.cli import main
 from keras_highway.data import Transform
+from keras_highway.data.photographs import folder_test_set
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.load import FreshHead
@@ -102,6 +106,115 @@ def test_a_folder_is_loaded_and_classified_with_its_names(trained, tmp_path, cap
     assert json.loads((tmp_path / "again" / "weights.json").read_text())["classes"] == list(PETS)
     body = kh.load(folder, include_top=False)
     assert body.output_shape == (None, None, None, 32)
+
+
+@pytest.mark.parametrize(("classes", "activation"), [(1, None), (1, "sigmoid"), (3, None), (3, "sigmoid")])
+def test_save_and_load_keep_the_activation_of_the_head(classes, activation, tmp_path):
+    model = kh.create_model("mnist10_w16", classes=classes, classifier_activation=activation)
+    folder, x = kh.save(model, tmp_path / "net", transform="mnist"), np.random.default_rng(0).random((2, 28, 28, 1))
+    again = kh.load(folder)
+    np.testing.assert_array_equal(np.asarray(again(x)), np.asarray(model(x)))
+    assert "softmax" in str(kh.load(folder, classifier_activation="softmax").get_layer("head").activation)
+    assert json.loads((folder / "weights.json").read_text())["activation"] == (activation or "linear")
+    os.remove(folder / "weights.json")  # the weight file knows it, too
+    np.testing.assert_array_equal(np.asarray(kh.load(folder)(x)), np.asarray(model(x)))
+    alone: Any = keras.saving.load_model(bundle(kh.save(again, tmp_path / "more"), tmp_path / "bundle"))
+    np.testing.assert_array_equal(np.asarray(alone(x)), np.asarray(model(x)))
+    assert kh.create_model("mnist10_w16", classes=1).get_layer("head").activation is keras.activations.sigmoid
+
+
+def test_save_takes_the_size_of_images_from_the_model(trained, tmp_path):
+    folder = kh.save(trained, tmp_path / "pets", PETS, TRANSFORM)
+    larger = kh.save(kh.load(folder, input_shape=(48, 40, 3)), tmp_path / "larger")
+    assert kh.get_transform(larger) == dataclasses.replace(TRANSFORM, size=(48, 40))
+
+
+def test_save_keeps_the_weights_if_names_or_transform_are_missing(trained, tmp_path):
+    with pytest.raises(ValueError, match=r"pass transform=.*pets\.weights\.h5"):
+        kh.save(trained, tmp_path / "new" / "pets", PETS)
+    np.testing.assert_array_equal(seen(kh.load(tmp_path / "new" / "pets.weights.h5")), seen(trained))
+
+
+def test_save_warns_of_new_names_on_the_head_of_loaded_weights(trained, tmp_path):
+    model = kh.load(kh.save(trained, tmp_path / "pets", PETS, TRANSFORM))
+    with pytest.warns(Notice, match="tells apart bird, cat, dog"):
+        kh.save(model, tmp_path / "fish", ["carp", "eel", "tench"])
+    kh.save(model, tmp_path / "same", PETS)  # pytest turns warnings into errors
+    model.layers[-1].kernel.assign_add(keras.ops.ones((32, 3)))
+    kh.save(model, tmp_path / "fish", ["carp", "eel", "tench"])
+
+
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+def test_classify_applies_a_threshold_to_a_head_of_one_output(activation, tmp_path, capsys):
+    model = kh.create_model("mnist10_w16", classes=1, classifier_activation=activation)
+    model.get_layer("head").set_weights([np.zeros((144, 1)), np.full(1, np.log(0.6 / 0.4))])
+    folder, image = kh.save(model, tmp_path / "net", ["even"], "mnist"), str(tmp_path / "a.png")
+    Image.fromarray(np.zeros((28, 28), np.uint8)).save(image)
+    assert main(["classify", image, "--weights", str(folder)]) == 0
+    assert capsys.readouterr().out == f"{image}: even 60.00 %\n"
+    assert main(["classify", image, "--weights", str(folder), "--threshold", "0.7"]) == 0
+    assert capsys.readouterr().out == f"{image}: not even (even 60.00 %)\n"
+    ((name, score),) = [prediction[1:] for prediction in kh.classify(image, folder)]
+    assert name == "even" and score == pytest.approx(0.6)
+    with pytest.raises(ValueError, match="the name of class 1"):
+        kh.save(model, folder, ["odd", "even"], "mnist")
+
+
+def test_classify_names_every_label_at_the_threshold(tmp_path, capsys):
+    model = kh.create_model("mnist10_w16", classes=3, classifier_activation="sigmoid")
+    probabilities = np.array([0.9, 0.2, 0.6])
+    model.get_layer("head").set_weights([np.zeros((144, 3)), np.log(probabilities / (1 - probabilities))])
+    folder, image = kh.save(model, tmp_path / "net", PETS, "mnist"), str(tmp_path / "a.png")
+    Image.fromarray(np.zeros((28, 28), np.uint8)).save(image)
+    for threshold, expected in (("0.5", "bird 90.00 %  dog 60.00 %"), ("0.95", "none (bird 90.00 %)")):
+        assert main(["classify", image, "--weights", str(folder), "--threshold", threshold]) == 0
+        assert capsys.readouterr().out == f"{image}: {expected}\n"
+    assert [name for _, name, _ in kh.classify(image, folder, threshold=0.1)] == ["bird", "dog", "cat"]
+    assert kh.classify(image, folder, threshold=0.95) == []
+
+
+def biased(folder, probabilities, class_names):
+    """A saved net with a sigmoid that gives the same probabilities for every image."""
+    classes, p = len(probabilities), np.array(probabilities)
+    model = kh.create_model("mnist10_w16", classes=classes, classifier_activation="sigmoid")
+    model.get_layer("head").set_weights([np.zeros((144, classes)), np.log(p / (1 - p))])
+    return kh.save(model, folder, class_names, "mnist")
+
+
+def evaluated(capsys, folder, data):
+    assert main(["evaluate", str(folder), "--data", str(data), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def images_in(folder, names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((28, 28), np.uint8)).save(folder / name)
+
+
+def test_evaluate_counts_images_and_labels_of_a_csv_file(tmp_path, capsys):
+    net = biased(tmp_path / "net", [0.9, 0.2, 0.6], PETS)
+    images_in(tmp_path / "val", ["a.png", "b.png", "c.png"])
+    (tmp_path / "val" / "labels.csv").write_text("image,labels\na.png,dog;bird\nb.png,bird\nc.png,\n")
+    result = evaluated(capsys, net, tmp_path)
+    assert (result["images"], result["accuracy"]) == (3, pytest.approx(1 / 3))
+    assert result["per_label"] == pytest.approx(2 / 3)
+    chances = [0.9 * 0.8 * 0.6, 0.9 * 0.8 * 0.4, 0.1 * 0.8 * 0.4]
+    assert result["loss"] == pytest.approx(-np.log(chances).mean() / 3)
+    assert main(["evaluate", str(net), "--data", str(tmp_path)]) == 0
+    assert "accuracy 33.33 % (all labels), 66.67 % (per label), loss" in capsys.readouterr().out
+    (tmp_path / "val" / "labels.csv").write_text("image,labels\na.png,eel\n")
+    assert main(["evaluate", str(net), "--data", str(tmp_path)]) == 2
+    assert "Received: eel" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="sigmoid"):
+        folder_test_set(tmp_path, 3)
+
+
+@pytest.mark.parametrize(("class_names", "accuracy"), [(["even"], 0.75), (["odd"], 0.25), (None, 0.25)])
+def test_evaluate_takes_two_folders_for_a_head_of_one_output(class_names, accuracy, tmp_path, capsys):
+    net = biased(tmp_path / "net", [0.6], class_names)
+    images_in(tmp_path / "val", ["even/a.png", "even/b.png", "even/c.png", "odd/a.png"])
+    assert evaluated(capsys, net, tmp_path)["accuracy"] == accuracy
 
 
 @pytest.mark.more
@@ -382,3 +495,13 @@ def test_own_weights_under_a_name_of_the_zoo_do_not_have_its_measurements(tmp_pa
     for mine in (tmp_path / NAME, kh.load(tmp_path / NAME)):
         row = kh.describe_weights(mine)
         assert row.name == NAME and not row.metrics and not row.gate_report
+
+
+def test_an_installed_package_finds_the_files_of_a_clone_around_it(tmp_path, monkeypatch):
+    row = registry.find("highway_fc50_tanh.tvdn")
+    clone = registry.file_of(row).parents[3]
+    monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert registry.local_file(row) is None
+    monkeypatch.chdir(clone)
+    assert registry.local_file(row) == clone / "zoo" / "weights" / row.name / "model.weights.h5"

@@ -15,14 +15,16 @@ from oracles.seeded_state import seeded_images, seeded_state
 from safetensors.numpy import save
 
 import keras_highway as kh
+from keras_highway._support.terminal import Notice
 from keras_highway.cli import main
 from keras_highway.models.builder import build
+from keras_highway.predictions import find_classifier
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry, torch_files
-from keras_highway.weights.hub import HubError
+from keras_highway.weights.hub import HubError, HubName
 from keras_highway.weights.sources import resolve
-from keras_highway.weights.torch_files import convert_torch_file, read_safetensors
+from keras_highway.weights.torch_files import convert_torch_file, read_config, read_safetensors
 from keras_highway.weights.torch_names import torch_state
 
 GOLDENS = Path(__file__).parent / "oracles" / "goldens"
@@ -124,6 +126,7 @@ def test_a_repository_of_something_else(fake_hub):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*no config.json")
 def test_a_local_state_dict(tmp_path, fake_hub):
     content, logits = timm_checkpoint("resnet50")
     path = tmp_path / "mine.safetensors"
@@ -255,12 +258,39 @@ def test_a_fine_tuned_net_of_timms_is_loaded_with_its_own_classes(of_ten):
     assert kh.load(name).output_shape == (None, 10)
 
 
+def test_a_local_file_has_the_transform_and_classes_of_the_config_next_to_it(tmp_path, monkeypatch, net_of_ten):
+    monkeypatch.setattr(torch_files, "_resnet_of", lambda names: "resnet110")
+    monkeypatch.setattr(torch_files, "home_folder", lambda: tmp_path / "home")
+    path = tmp_path / "birds.safetensors"
+    path.write_bytes(net_of_ten)
+    with pytest.warns(Notice, match="no config.json"):
+        assert kh.load(path).output_shape == (None, 10)
+    values = config({"num_classes": 10, "label_names": LABELS})
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    model = kh.load(path)
+    info = read_config(tmp_path / "config.json", HubName("me/birds"))
+    for described in (kh.describe_weights(path), kh.describe_weights(model)):
+        assert (described.classes, described.transform) == (tuple(LABELS), info.transform)
+    assert find_classifier(str(path)).classes[3] == ("3", "bird3")
+    (tmp_path / "config.json").write_text(json.dumps(config({"num_classes": 10}, global_pool="max")))
+    with pytest.raises(ValueError, match="pooling"):
+        kh.load(path)
+
+
+@pytest.mark.parametrize("name", ["resnetaa50.a1h_in1k/model.safetensors", "resnetblur50.safetensors"])
+def test_local_nets_with_the_arrays_of_a_resnet_are_refused_by_name(name, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ValueError, match="blurs"):
+        kh.load(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("values", "match"),
     [
         (config({"num_classes": 10}, interpolation="lanczos"), "lanczos"),
         (config({"num_classes": 10, "architecture": "resnetblur50"}), "resnetblur50"),
-        (config({"num_classes": 10, "model_args": {"act_layer": "silu"}}), "another network, by 'act_layer'.*alone"),
+        (config({"num_classes": 10, "model_args": {"act_layer": "silu"}}), "alone.*another network, by 'act_layer'"),
     ],
 )
 def test_a_config_of_timms_is_not_passed_over(of_ten, values, match):

@@ -37,6 +37,69 @@ def test_features(shape):
         np.testing.assert_array_equal(np.asarray(outputs[info.stage]), np.asarray(by_name))
 
 
+def test_batch_normalization_is_frozen_alone():
+    model = tiny()
+    model.compile("sgd", "mse")
+    kh.freeze_batch_norm(model)
+    frozen = {w.name for w in model.weights} - {w.name for w in model.trainable_weights}
+    assert frozen == {"gamma", "beta", "moving_mean", "moving_variance"}
+    before = numpy(model.get_layer("stem").weights[-1])
+    model(X, training=True)
+    np.testing.assert_array_equal(numpy(model.get_layer("stem").weights[-1]), before)
+    assert all(w.name not in ("gamma", "beta") for w in model.trainable_weights)
+
+
+def test_no_classes_are_the_features_of_the_head():
+    model = tiny()
+    features = kh.reset_classifier(model, 0)
+    logits = features(X) @ model.get_layer("head").kernel + model.get_layer("head").bias
+    np.testing.assert_allclose(numpy(keras.ops.softmax(logits)), numpy(model(X)), rtol=1e-5)
+    assert [f.stage for f in kh.features(model, out_indices=(2, 4)).info] == ["stage2", "stage4"]
+
+
+@pytest.fixture(params=["sequential", "functional"])
+def nested(request):
+    """A net inside of a user's model."""
+    body = tiny(include_top=False, pooling="avg")
+    parts = [layers.RandomFlip(), body, layers.Dense(5, name="head")]
+    if request.param == "sequential":
+        return keras.Sequential([keras.Input((64, 64, 3)), *parts]), body
+    x = inputs = keras.Input((64, 64, 3))
+    for part in parts:
+        x = part(x)
+    return keras.Model(inputs, x), body
+
+
+def test_features_and_groups_of_a_nested_net_are_its_own(nested):
+    model, body = nested
+    pyramid, expected = kh.features(model, "stage2", "avg"), kh.features(body, "stage2", "avg")
+    assert pyramid.info == expected.info
+    ours, theirs = (numpy(one.model(X, training=False)["stage2"]) for one in (pyramid, expected))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    groups = kh.layer_groups(model)
+    assert list(groups) == ["stem", "stage1", "stage2", "stage3", "stage4", "head"]
+    assert [layer.name for layer in groups["stage2"]] == ["stage2_block1", "stage2_block2"]
+    assert [layer.name for layer in groups["head"]] == ["head"]
+
+
+def test_a_nested_net_is_frozen_up_to_a_stage_and_gets_a_new_head(nested):
+    model, body = nested
+    model.compile("sgd", "mse")
+    kh.freeze(model, "stage3")
+    expected = [*body.get_layer("stage4_block1").trainable_weights, *model.get_layer("head").trainable_weights]
+    assert [w.path for w in model.trainable_weights] == [w.path for w in expected]
+    kh.freeze(model)
+    assert len(model.trainable_weights) == 2
+    kh.unfreeze(model, "stage4")
+    assert [w.path for w in model.trainable_weights] == [w.path for w in expected]
+    new = kh.reset_classifier(model, 3, None)
+    assert new.output_shape == (None, 3) and new.layers[-2] is body
+    whole = keras.Sequential([keras.Input((64, 64, 3)), tiny()])
+    assert kh.reset_classifier(whole, 3).output_shape == (None, 3)
+    with pytest.raises(ValueError, match="get_layer"):
+        kh.reset_classifier(keras.Sequential([keras.Input((64, 64, 3)), body, layers.Dense(2)]), 3)
+
+
 @pytest.mark.parametrize("options", [{}, {"include_top": False}, {"include_top": False, "pooling": "avg"}])
 def test_reset_classifier_shares_the_body(options):
     model = tiny(**options)

@@ -77,7 +77,7 @@ def test_files_of_another_variant_are_refused(file, tmp_path):
     build(override(spec, depth=6)).save_weights(tmp_path / "deep.weights.h5")
     model = build(spec)
     model.load_weights(tmp_path / "deep.weights.h5")  # Keras loads such a file without a word: this is why we check
-    with pytest.raises(ValueError, match="in addition 2 of"):
+    with pytest.raises(ValueError, match="Unexpected shapes: 2 of"):
         load_exactly(model, resolve(tmp_path / "deep.weights.h5", "highway_fc10"))
 
 

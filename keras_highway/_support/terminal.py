@@ -141,6 +141,11 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def some(names: Sequence[str]) -> str:
+    """Return the first of some names for a message, and the number of the others."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "")
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return `" Did you mean 'a' or 'b'?"` for the known names that resemble one, or `""`."""
     near = difflib.get_close_matches(str(name), list(known), n=3)

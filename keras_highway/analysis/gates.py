@@ -410,7 +410,7 @@ class _Summary(keras.layers.Layer):
 
 def _measuring(model: keras.Model, gate: str, chosen: Blocks | None, x: Any) -> tuple[list[str], keras.Model]:
     """Return the names of the gates, and a model from a batch to their `_Summary`."""
-    check_batch(x, model.inputs)
+    check_batch(x, model)
     gates = _gates(model, gate, chosen)
     summary = _Summary(name="gate_summary", dtype="float32")(list(gates.output.values()))
     measured = keras.Model(gates.input, summary, name=f"{model.name}_gate_stats")

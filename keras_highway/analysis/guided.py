@@ -267,7 +267,7 @@ def guided_backprop(
             backend is not TensorFlow, JAX or PyTorch.
     """
     x = images if transform is None else transform(images)
-    check_batch(x, model.inputs)
+    check_batch(x, model)
     x = ops.cast(ops.convert_to_tensor(x), "float32")
     known = blocks(model)
     groups = stages(known)

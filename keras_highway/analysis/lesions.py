@@ -515,7 +515,7 @@ def latency_curve(
     """
     known = blocks_of(model)
     check_names(removed, known)
-    check_batch(x, model.inputs)
+    check_batch(x, model)
     depths = None if depths is None else list(depths)
     if depths is None:
         steps = np.linspace(0, len(removed), min(6, len(removed) + 1))

@@ -353,9 +353,18 @@ class PhotographScores:
     real_images: int = 0  # images that have ReaL labels
     real: int = 0  # images with a ReaL label as the likeliest class
     broken: int = 0  # unreadable files, in no other sum
+    per_label: float = 0.0  # of a sigmoid: share of the right labels of each image; `top1` counts images without error
 
     def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
-        """Add a batch of logits `(n, classes)` and labels `(n,)`."""
+        """Add a batch of logits `(n, classes)` and labels `(n,)`, or for a sigmoid targets `(n, classes)`."""
+        if labels.ndim == 2:
+            right = ((logits > 0) == (labels > 0)) & np.isfinite(logits)
+            losses = np.logaddexp(0.0, np.where(labels > 0, -1.0, 1.0) * logits.astype(np.float64))
+            self.loss += float(losses.mean(1).sum())
+            self.images += len(labels)
+            self.top1 += int(right.all(1).sum())
+            self.per_label += float(right.mean(1).sum())
+            return
         wrong = (labels < 0) | (labels >= logits.shape[1])
         if wrong.any():
             raise ValueError(

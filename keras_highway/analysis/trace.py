@@ -12,10 +12,12 @@ from tqdm import tqdm
 
 from keras_highway._support.keras_models import Shape, scale_losses_as, stage_of
 from keras_highway._support.schema import check_choice, checked_size
-from keras_highway.data.transforms import library_of, values_of
+from keras_highway.data.transforms import check_normalized, check_pixels, library_of, values_of
 from keras_highway.gating import get_gating
-from keras_highway.layers import GatedBlock, HighwayDenseStack
+from keras_highway.layers import GatedBlock, HighwayDenseStack, Preprocessing
+from keras_highway.weights.info import info_of, note_info
 
+_NORMALIZING = (keras.layers.Rescaling, keras.layers.Normalization)
 Blocks = str | GatedBlock | Iterable[str | GatedBlock]  # names or blocks
 
 
@@ -213,7 +215,7 @@ def batches(
             n = samples_of(samples, model)
             if n:
                 x = samples if transform is None else transform(samples)
-                check_batch(x, model.inputs)
+                check_batch(x, model)
                 yield Batch(x, _labels(labels, n, per_sample) if labelled else None)
             seen += n
             bar.update(n)
@@ -221,8 +223,9 @@ def batches(
         raise ValueError(f"`data` must not be empty. Received: {_shape_of(data)}")
 
 
-def check_batch(x: Any, inputs: Sequence[Any]) -> None:
+def check_batch(x: Any, model: keras.Model) -> None:
     """Raise a ValueError if a batch (or a nested structure of batches) is empty or does not fit the inputs."""
+    inputs: Sequence[Any] = model.inputs
     tensors = keras.tree.flatten(x)
     if len(inputs) != len(tensors):  # e.g. a list of images: Keras's own message is good
         tensors = [np.asarray(x)] if len(inputs) == 1 else []
@@ -238,6 +241,19 @@ def check_batch(x: Any, inputs: Sequence[Any]) -> None:
                 f"`x` must be a non-empty batch of shape {expected}, of finite numbers.{hint} "
                 f"Received: {f'x.shape={shape}' if finite else 'NaN or infinite values'}"
             )
+    check_range(x, model)
+
+
+def check_range(x: Any, model: keras.Model) -> None:
+    """Warn of images in another range than the model takes, see `PixelRange`."""
+    known = model.inputs[0]
+    if len(model.inputs) != 1 or len(known.shape) != 4 or not keras.backend.is_float_dtype(known.dtype):
+        return
+    x = keras.tree.flatten(x)[0] if isinstance(x, Mapping) else x
+    if any(isinstance(layer, Preprocessing) for layer in model.layers):
+        check_pixels(np.asarray(x) if library_of(x) is None else x, library_of(x))
+    elif not any(isinstance(layer, _NORMALIZING) for layer in model.layers):
+        check_normalized(x, getattr(info_of(model), "transform", None))
 
 
 def samples_of(x: Any, model: keras.Model) -> int:
@@ -430,10 +446,11 @@ class Tracer:
         self._signals: list[dict[str, Any]] = []
         graph = walk(model, self._visit)
         self._model = keras.Model(graph.input, [graph.output, self._signals], name=f"{model.name}_trace")
+        note_info(self._model, info_of(model))
 
     def __call__(self, x: Any, *, carry: bool = False) -> Trace:
         """Return the `Trace` of a batch."""
-        check_batch(x, self._model.inputs)
+        check_batch(x, self._model)
         with nullcontext() if carry else kept_state(self._model):
             output, signals = self._model(x, training=False)
         entries = {

@@ -16,7 +16,7 @@ from keras_highway._support.schema import parse_setting
 from keras_highway._support.terminal import json_text, table, visible
 from keras_highway.analysis import blocks, cost, plot_gates, trace
 from keras_highway.analysis.scores import PhotographScores, check_images, measure, measure_photographs
-from keras_highway.applications import create_model, get_spec
+from keras_highway.applications import create_model, get_spec, load
 from keras_highway.cli import text
 from keras_highway.cli.main import OK, USAGE, UsageError, check_out, size, usage_errors
 from keras_highway.data.datasets import DATASETS, Dataset, is_sharded, load_dataset
@@ -35,6 +35,9 @@ from keras_highway.predictions import ImageClassifier, LanguageModelError, best_
 from keras_highway.report import default_samples, make_report, numbers_path, write_report
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, format_metric, format_recorded, is_of, measured_on, of_this_file
+from keras_highway.weights import registry
+from keras_highway.weights.hub import is_hub_name
+from keras_highway.weights.sources import is_path
 
 _IMAGES, _PHOTOGRAPHS = 500, 100  # at once
 _RECORDED = ("metric", "mean", "std", "n", "holdout_images", "test_images")
@@ -81,13 +84,19 @@ def classify(arguments: argparse.Namespace) -> int:
         images = [
             {"file": path, "error": errors[index]}
             if index in errors
-            else {"file": path, "predictions": [prediction._asdict() for prediction in predictions[index]]}
+            else {
+                "file": path,
+                "predictions": [p._asdict() for p in classifier.above(predictions[index], arguments.threshold)],
+            }
             for index, path in enumerate(arguments.images)
         ]
         print(json_text({"weights": classifier.weights, "images": images}))
     else:
         for index, best in predictions.items():
-            scores = "  ".join(f"{visible(prediction.name)} {percent(prediction.score)}" for prediction in best)
+            shown = classifier.above(best, arguments.threshold) or best[:1]
+            scores = "  ".join(f"{visible(prediction.name)} {percent(prediction.score)}" for prediction in shown)
+            if classifier.activation == "sigmoid" and best[0].score < arguments.threshold:
+                scores = f"{'none' if len(classifier.classes) > 1 else f'not {visible(best[0].name)}'} ({scores})"
             print(f"{visible(arguments.images[index])}: {scores}")
     return USAGE if errors else OK
 
@@ -150,12 +159,13 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _on_data_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> int:
-    for_photographs = [name for name in ("v2", "real", "csv") if getattr(arguments, name)]
+    for_photographs = [f"--{name} is" for name in ("v2", "real", "csv") if getattr(arguments, name)]
+    for_photographs += ["A head with a sigmoid is"] if classifier.activation == "sigmoid" else []
     if for_photographs:
-        raise UsageError(f"--{for_photographs[0]} is for photographs: add --data DIR.")
+        raise UsageError(f"{for_photographs[0]} for photographs: add --data DIR.")
     data = find_data(classifier, arguments.data)
     with usage_errors():
-        model = classifier.model(classifier_activation=None)
+        model = classifier.model(logits=True)
         check_images(model, data.x_test, classifier.data)
     accuracy, loss = measure(
         model,
@@ -195,12 +205,12 @@ def _on_photographs(arguments: argparse.Namespace, classifier: ImageClassifier) 
         real = read_real_labels(arguments.real) if arguments.real else None
         if real is not None and classes != 1000:
             raise UsageError(f"ReaL labels are of ImageNet's 1000 classes; the weights have {classes}.")
-        model = classifier.model(classifier_activation=None)
+        model = classifier.model(logits=True)
         batch_size = arguments.batch_size or _PHOTOGRAPHS
         scores = measure_photographs(model, classifier.transform, test_set, batch_size, real)
     if not scores.images:
         raise UsageError(f"None of the {scores.broken} files in {test_set.name} can be read.")
-    report = {"weights": classifier.weights, "data": test_set.name, **_figures(scores)}
+    report = {"weights": classifier.weights, "data": test_set.name, **_figures(scores, classifier)}
     print(json_text(report) if arguments.json else visible(_line(report)))
     if arguments.csv:
         with usage_errors():
@@ -213,7 +223,10 @@ def _on_photographs(arguments: argparse.Namespace, classifier: ImageClassifier) 
 
 
 def _test_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> PhotographSet:
-    classes, names = len(classifier.classes), classifier.class_names()
+    classes, names, sigmoid = len(classifier.classes), classifier.class_names(), classifier.activation == "sigmoid"
+    others = [f"--{name}" for name in ("tfds", "v2", "real", "csv") if getattr(arguments, name)]
+    if sigmoid and (others or is_sharded(arguments.data)):
+        raise UsageError(f"{(*others, 'A folder of shards')[0]} is for heads with a softmax, and this has a sigmoid.")
     if arguments.tfds:
         if arguments.v2:
             raise UsageError("--v2 is for a folder: leave one of --v2 and --tfds out.")
@@ -222,11 +235,14 @@ def _test_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> Pho
         from keras_highway.training.data.shards import shard_test_set  # only shards need the training code
 
         return shard_test_set(arguments.data, classes, arguments.v2, names)
-    return folder_test_set(arguments.data, classes, arguments.v2, names)
+    return folder_test_set(arguments.data, classes, arguments.v2, names, sigmoid)
 
 
-def _figures(scores: PhotographScores) -> dict:
+def _figures(scores: PhotographScores, classifier: ImageClassifier) -> dict:
     n = scores.images
+    if classifier.activation == "sigmoid":
+        per_label = {"per_label": scores.per_label / n} if len(classifier.classes) > 1 else {}
+        return {"images": n, "accuracy": scores.top1 / n, **per_label, "loss": scores.loss / n, "broken": scores.broken}
     return {
         "images": n,
         "top1": scores.top1 / n,
@@ -239,8 +255,12 @@ def _figures(scores: PhotographScores) -> dict:
 
 
 def _line(report: dict) -> str:
-    real = f", ReaL {percent(report['real'])} of {report['real_images']}" if report["real"] is not None else ""
     broken = f"; {report['broken']} files could not be read" if report["broken"] else ""
+    if "accuracy" in report:
+        labels = f" (all labels), {percent(report['per_label'])} (per label)" if "per_label" in report else ""
+        where = f"{report['weights']} on the {report['images']} images of {report['data']}"
+        return f"{where}: accuracy {percent(report['accuracy'])}{labels}, loss {report['loss']:.4f}{broken}"
+    real = f", ReaL {percent(report['real'])} of {report['real_images']}" if report["real"] is not None else ""
     return (
         f"{report['weights']} on the {report['images']} images of {report['data']}: top-1 {percent(report['top1'])}, "
         f"top-5 {percent(report['top5'])}, loss {report['loss']:.4f}{real}{broken}"
@@ -281,6 +301,10 @@ def report(arguments: argparse.Namespace) -> int:
     # TensorFlow warns about retracing: every analysis has a network of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     classifier, broken = _found(arguments), 0
+    if classifier.activation == "sigmoid":
+        raise UsageError(
+            f"A report is for heads with a softmax. Received: {arguments.weights}, whose head is a sigmoid"
+        )
     if holds_photographs(arguments.data):
         with usage_errors():
             test_set = folder_test_set(arguments.data, len(classifier.classes), class_names=classifier.class_names())
@@ -341,14 +365,23 @@ def _photographs(
 
 
 def summary(arguments: argparse.Namespace) -> int:
-    """Print the costs of a variant by stage as a table, or JSON."""
+    """Print the costs of a variant or of weights by stage as a table, or JSON."""
     with usage_errors():
         overrides = dict(map(parse_setting, arguments.overrides))
+        if arguments.variant in registry.WEIGHTS or is_hub_name(arguments.variant) or is_path(arguments.variant):
+            return _costs(arguments, load(arguments.variant, **overrides, **_shape(arguments)))
         spec = override(get_spec(arguments.variant), **overrides)
         if spec.task is not IMAGES:
             raise UsageError(f"{spec.name} reads {spec.task.inputs}, not images: `list` shows its parameters.")
-        overrides["input_shape"] = tuple(arguments.input_shape or spec.input_shape)
-        model = create_model(arguments.variant, **overrides)
+        model = create_model(arguments.variant, **{"input_shape": spec.input_shape, **overrides, **_shape(arguments)})
+    return _costs(arguments, model)
+
+
+def _shape(arguments: argparse.Namespace) -> dict:
+    return {"input_shape": tuple(arguments.input_shape)} if arguments.input_shape else {}
+
+
+def _costs(arguments: argparse.Namespace, model: keras.Model) -> int:
     costs = cost(model)
     if arguments.json:
         stages = [row._asdict() for row in (*costs, costs.total)]

@@ -25,7 +25,7 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def list_(arguments: argparse.Namespace) -> int:
-    """Print a table of variants and one of weights, or JSON."""
+    """Print a table of weights or of variants, or both as JSON."""
     variants = [_variant(ALL_VARIANTS[name]) for name in fnmatch.filter(ALL_VARIANTS, arguments.pattern)]
     weights = [_weights(known) for known in list_weights(arguments.pattern, details=True)]
     if not variants and not weights:
@@ -33,8 +33,10 @@ def list_(arguments: argparse.Namespace) -> int:
         raise UsageError(f"No variant and no weights have this name.{hint} Received: {arguments.pattern!r}")
     if arguments.json:
         print(json_text({"variants": variants, "weights": weights}))
+    elif arguments.variants or not weights:
+        print(_variant_table(variants))
     else:
-        print("\n\n".join(part for part in (_variant_table(variants), _weights_table(weights)) if part))
+        print(_weights_table(weights))
     return OK
 
 
@@ -76,8 +78,6 @@ def _parameters(row) -> int | None:
 
 
 def _variant_table(variants) -> str:
-    if not variants:
-        return ""
     rows = [
         (v["name"], f"{v['parameters']:,}", v["gating"], size(v["input_shape"]), str(v["classes"]), v["source"])
         for v in variants
@@ -91,8 +91,6 @@ def _variant_table(variants) -> str:
 
 
 def _weights_table(weights) -> str:
-    if not weights:
-        return ""
     rows = [
         (
             w["name"],

@@ -94,6 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # the output's encoding may lack letters of file names
     try:
+        _check_names(arguments)
         run = _function(arguments.run)
         with as_lines(), _channels_last(arguments.run):
             code = run(arguments)
@@ -118,6 +119,24 @@ def main(argv: list[str] | None = None) -> int:
         return USAGE
 
 
+def _check_names(arguments: argparse.Namespace) -> None:
+    """Report wrong names of weights and images at once: importing Keras takes seconds."""
+    images = getattr(arguments, "images", ())
+    if images and not arguments.json and not any(os.path.lexists(path) for path in images):
+        raise UsageError(f"{images[0]}: no such image file")
+    word = getattr(arguments, "weights", None) or ""
+    if arguments.run.startswith("text.") or not word.strip() or "/" in word or os.path.exists(word):
+        return
+    if word.endswith((".h5", ".keras", ".safetensors")):
+        return  # its reader has a message for each kind of file
+    from keras_highway.variants import ALL_VARIANTS
+    from keras_highway.weights import registry
+
+    with usage_errors():
+        if word not in ALL_VARIANTS:
+            registry.find(word)
+
+
 def _function(name: str):
     module, function = name.split(".")
     try:
@@ -139,6 +158,8 @@ def _channels_last(name: str) -> contextlib.AbstractContextManager[None]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
+    version = sys.modules["keras_highway"].__version__  # the package imports its own modules, they do not import it
+    parser.add_argument("--version", action="version", version=f"keras-highway {version}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in _COMMANDS:
         add(commands)
@@ -166,8 +187,9 @@ def _json(parser) -> None:
 
 
 def _list(commands) -> None:
-    parser = _command(commands, "listing.list_", "show variants and trained weights")
+    parser = _command(commands, "listing.list_", "show trained weights, or variants")
     parser.add_argument("pattern", nargs="?", default="*", help='only matching names, e.g. "highway*" (default: all)')
+    parser.add_argument("--variants", action="store_true", help="show variants (default: weights; with --json, both)")
     _json(parser)
 
 
@@ -176,6 +198,8 @@ def _classify(commands) -> None:
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files of any common format")
     _weights(parser, optional=True)
     parser.add_argument("--top", type=positive, default=3, metavar="K", help="number of classes to show (default: 3)")
+    text = "least probability of a label, if the head is a sigmoid (default: 0.5)"
+    parser.add_argument("--threshold", type=float, default=0.5, metavar="P", help=text)
     parser.add_argument("--invert", action="store_true", help=_INVERT_HELP)
     _json(parser)
 
@@ -219,7 +243,7 @@ def _report(commands) -> None:
 
 def _summary(commands) -> None:
     parser = _command(commands, "images.summary", "count parameters, multiply-adds and activation memory by stage")
-    parser.add_argument("variant", metavar="VARIANT", help="a name from `list`")
+    parser.add_argument("variant", metavar="VARIANT|WEIGHTS", help=f"a variant, or {_WEIGHTS_HELP}")
     parser.add_argument(
         "--input-shape", nargs=3, type=positive, metavar=("H", "W", "C"), help="image size (default: the variant's)"
     )
@@ -289,7 +313,7 @@ def _lm(commands) -> None:
     generate.add_argument("--prompt", default="", metavar="TEXT", help="its start (default: nothing)")
     generate.add_argument("--words", type=positive, default=50, metavar="N", help="words to add (default: 50)")
     generate.add_argument(
-        "--temperature", type=float, default=1.0, help="near 0 takes the likeliest word (default: %(default)s)"
+        "--temperature", type=float, default=1.0, help="0 takes the likeliest word (default: %(default)s)"
     )
     generate.add_argument("--seed", type=int, help="random seed (default: another text each time)")
     neighbours = _command(tasks, "text.neighbours", "show the nearest words, before and after the highway layers")

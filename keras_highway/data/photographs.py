@@ -1,6 +1,7 @@
 """Test sets of photographs: folders of classes, ImageNet-V2, TensorFlow Datasets; their classes and ReaL labels."""
 
 import contextlib
+import csv
 import importlib
 import os
 import re
@@ -19,12 +20,10 @@ from msgspec import Meta
 from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_bounded
 from keras_highway._support.schema import reworded
-from keras_highway._support.terminal import Notice, visible
+from keras_highway._support.terminal import Notice, some, visible
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from keras_highway.data.images import EncodedImage, ImageError, load_image
-from keras_highway.data.transforms import Transform, imagenet_classes
-
-_SHOWN = 5  # names in a message
+from keras_highway.data.transforms import Transform, default_names, imagenet_classes
 
 
 def class_labels(
@@ -42,16 +41,16 @@ def class_labels(
         return {name: known[name] for name in names}
     if len(names) != classes:
         missing = sorted(set(class_names) - set(names))
-        which = f" Missing: {_some(missing)}." if class_names and set(names) < set(class_names) else ""
+        which = f" Missing: {some(missing)}." if class_names and set(names) < set(class_names) else ""
         raise ValueError(f"The weights have {classes} classes, {where} has {len(names)}.{which}")
     if set(names) <= set(known) and (labels := _imagenet_labels(where, names, class_names)):
         return labels
     numbers = [str(i) for i in range(classes)]
-    # Weights without names number their classes, which does not identify folders whose names are numbers.
-    if not class_names or list(class_names) == numbers:
-        return {name: i for i, name in enumerate(names)}
-    if sorted(names) == sorted(numbers) != sorted(class_names):
+    unnamed = not class_names or list(class_names) == numbers
+    if sorted(names) == sorted(numbers) and (unnamed or sorted(numbers) != sorted(class_names)):
         return _numbers(where, names, classes)
+    if unnamed:
+        return {name: i for i, name in enumerate(names)}
     _check_same(where, names, class_names)
     if len(set(names)) < len(names):
         raise ValueError(f"{where} has two classes of one name, so their order cannot be matched to the weights.")
@@ -81,11 +80,7 @@ def _check_same(where: str, names: Sequence[str], class_names: Sequence[str]) ->
         strange, missing = (
             sorted(set(a) - set(b)) or sorted(a) for a, b in ((names, class_names), (class_names, names))
         )
-        raise ValueError(f"{where} must have the classes of the weights: it has {_some(strange)} for {_some(missing)}.")
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} others" if len(names) > _SHOWN else "")
+        raise ValueError(f"{where} must have the classes of the weights: it has {some(strange)} for {some(missing)}.")
 
 
 def _imagenet_labels(where: str, names: Sequence[str], class_names: Sequence[str]) -> dict[str, int]:
@@ -105,11 +100,14 @@ def _imagenet_labels(where: str, names: Sequence[str], class_names: Sequence[str
 
 SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 ANNOTATIONS = "val_annotations.txt"
+LABELS = "labels.csv"
 _IMAGES = "images"
 
 
 def classes_in(folder: Path) -> list[str]:
     """Return the classes of a folder, in order: its sub-folders, or those in Tiny ImageNet's `val_annotations.txt`."""
+    if (folder / LABELS).is_file():
+        raise ValueError(f"{folder / LABELS} is for heads that end in a sigmoid: move it away to use sub-folders.")
     if annotated := _annotated(folder):
         return sorted(set(annotated.values()))
     # Hidden folders are other programs', such as .ipynb_checkpoints; Keras's image_dataset_from_directory skips them.
@@ -118,6 +116,27 @@ def classes_in(folder: Path) -> list[str]:
     if names == [_IMAGES] and _images(folder / _IMAGES):
         raise ValueError(f"{folder} needs one sub-folder per class, or {ANNOTATIONS} next to {_IMAGES}/*.")
     return [name for name in names if not (moved and name == _IMAGES)]
+
+
+def read_labels(folder: Path) -> dict[Path, list[str]]:
+    """Return the labels of each image in a folder's `labels.csv`: a line `image,labels`, then e.g. `a.jpg,cat;dog`."""
+    lines = read_bounded(folder / LABELS).decode("utf-8-sig").splitlines()
+    header, *rows = [row for row in csv.reader(lines) if row] or [[]]
+    wrong = [row for row in rows if len(row) != 2]
+    if header != ["image", "labels"] or wrong or not rows:
+        raise ValueError(
+            f"{folder / LABELS} must begin with image,labels and have lines such as a.jpg,cat;dog. "
+            f"Received: {(wrong or [header])[0]}"
+        )
+    return {folder / file: [name.strip() for name in labels.split(";") if name.strip()] for file, labels in rows}
+
+
+def as_targets(where: object, labels: Iterable[Sequence[str]], names: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return 0 or 1 for each of the names, for each image."""
+    labels = list(labels)
+    if strange := sorted({name for row in labels for name in row} - set(names)):
+        raise ValueError(f"{where} has other labels than {some(names)}. Received: {some(strange)}")
+    return [tuple(int(name in row) for name in names) for row in labels]
 
 
 def photographs_of(folder: Path, names: list[str]) -> Iterator[tuple[str, list[Path]]]:
@@ -200,7 +219,7 @@ class Photograph(NamedTuple):
     """A test image."""
 
     file: Path | EncodedImage  # path or content
-    label: int  # class number
+    label: int | tuple[int, ...]  # class number; for a sigmoid, 0 or 1 for each class
 
 
 class PhotographSet(NamedTuple):
@@ -216,17 +235,28 @@ def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
     path = Path(folder or "")
     if not folder or not path.is_dir() or any((path / f"{name}.npz").is_file() for name in DATASETS):
         return False
-    return any(entry.is_dir() and not entry.name.startswith(".") for entry in path.iterdir())
+    return (path / LABELS).is_file() or any(
+        entry.is_dir() and not entry.name.startswith(".") for entry in path.iterdir()
+    )
 
 
 def folder_test_set(
-    folder: str | os.PathLike[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
+    folder: str | os.PathLike[str],
+    classes: int,
+    numbered: bool = False,
+    class_names: Sequence[str] = (),
+    sigmoid: bool = False,
 ) -> PhotographSet:
-    """Find the photographs of `DIR/val/CLASS/*` or, without `val`, of `DIR/CLASS/*`; also Tiny ImageNet's archive."""
+    """Find the photographs of `DIR/val/CLASS/*` or, without `val`, of `DIR/CLASS/*`; also Tiny ImageNet's archive.
+
+    For a sigmoid, `labels.csv` in that folder may hold the labels instead.
+    """
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"No folder {root}.")
     root = root / "val" if (root / "val").is_dir() else root
+    if sigmoid:
+        return _labelled_test_set(root, classes, class_names)
     names = classes_in(root)
     labels = class_labels(str(root), names, classes, numbered, class_names)
     found = dict(photographs_of(root, list(labels)))
@@ -236,6 +266,27 @@ def folder_test_set(
     if empty or not photographs:
         where = empty[0] if empty else root
         raise ValueError(f"{where} contains no images ({', '.join(SUFFIXES)}): put them there, or remove the folder.")
+    return PhotographSet(str(root), len(photographs), photographs)
+
+
+def _labelled_test_set(root: Path, classes: int, class_names: Sequence[str]) -> PhotographSet:
+    """Find the photographs of a sigmoid head: by their labels, or by folders, of which one output has two."""
+    listed = (root / LABELS).is_file()
+    if listed:
+        files = read_labels(root)
+    else:
+        files = {path: [name] for name, paths in photographs_of(root, classes_in(root)) for path in paths}
+    found = sorted({name for row in files.values() for name in row})
+    known = tuple(class_names or default_names(classes))
+    of_two = not listed and classes == 1 and len(found) == 2
+    if known == default_names(classes) and not set(found) <= set(known) and len(found) == classes + of_two:
+        known = tuple(found[of_two:])  # the weights do not name their classes
+    if of_two and known[0] in found:
+        files = {path: [name for name in row if name in known] for path, row in files.items()}
+    targets = as_targets(root, files.values(), known)
+    photographs = [Photograph(path, target) for path, target in zip(files, targets, strict=True)]
+    if not photographs:
+        raise ValueError(f"{root} contains no images.")
     return PhotographSet(str(root), len(photographs), photographs)
 
 
@@ -271,7 +322,7 @@ class Batch(NamedTuple):
     """Decoded test images."""
 
     pixels: np.ndarray  # uint8 `(n, height, width, channels)`
-    labels: np.ndarray  # int64 `(n,)`
+    labels: np.ndarray  # int64 `(n,)`; for a sigmoid `(n, classes)`
     names: list[str]  # file names
     errors: list[str]  # messages about unreadable files, which are in no other field
 
@@ -317,12 +368,8 @@ def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:
 
 def read_real_labels(path: str | os.PathLike[str]) -> list[list[int]]:
     """Read ImageNet's reassessed labels [Beyer et al. 2020], `real.json`: a list of classes per validation image."""
-    try:
+    with reworded(f"{path} must be a list of {_VALIDATION_IMAGES} lists of class numbers from 0 to 999"):
         return msgspec.json.decode(read_bounded(path), type=_RealLabels)
-    except ValueError as error:
-        raise ValueError(
-            f"{path} must be a list of {_VALIDATION_IMAGES} lists of class numbers from 0 to 999. {error}"
-        ) from error
 
 
 def real_labels_of(name: str, labels: list[list[int]]) -> list[int]:

@@ -385,10 +385,18 @@ def imagenet_classes() -> tuple[tuple[str, str], ...]:
     return tuple((identifier, name) for identifier, name in (index[str(i)] for i in range(len(index))))
 
 
+def default_names(classes: int) -> tuple[str, ...]:
+    """Return numbers as names of unknown classes; a head with one output gives the probability of class 1."""
+    return ("1",) if classes == 1 else tuple(map(str, range(classes)))
+
+
 def in_words(names: Sequence[str]) -> list[str]:
     """Return class names; English words instead of WordNet identifiers if all are ImageNet's."""
     known = dict(imagenet_classes())
     return [known[name] for name in names] if set(names) <= set(known) else list(names)
+
+
+_NORMALIZED = 128  # no transform gives more: an image over its own standard deviation has this at most
 
 
 class PixelRange(Notice):
@@ -410,6 +418,16 @@ def check_pixels(x: Any, library: Library | None) -> None:
         raise ValueError("Pixels are finite numbers in [0, 255]. Received: NaN or infinite values")
     if suspicion := _suspicion(low, high, "float" in name):
         warnings.warn(f"Pixels are in [0, 255]. {suspicion} Received: values from {low:g} to {high:g}", PixelRange, 3)
+
+
+def check_normalized(x: Any, transform: Transform | None = None) -> None:
+    """Warn of values that look like pixels where a network takes normalized images."""
+    values, most = values_of(x, library_of(x)), _NORMALIZED
+    if transform is not None and not transform.contrast:  # your own may keep pixels as they are
+        most = max(most, ((255 * transform.scale - np.array(transform.mean)) / transform.std).max())
+    if values is not None and values.size and values.max() > most:
+        message = "The network takes normalized images, and these look like pixels: use kh.preprocess_input."
+        warnings.warn(f"{message} Received: values from {values.min():g} to {values.max():g}", PixelRange, 4)
 
 
 def _dtype_name(x: Any) -> str:

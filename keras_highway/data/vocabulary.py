@@ -78,19 +78,14 @@ class Vocabulary:
                 f"`word_length` must be from 3 to {LONGEST_SPELLING:,}: a start mark, an end mark and one character",
             ),
         )
-        received = (
-            f"words={shortened(self.words)}, characters={shortened(self.characters)}, word_length={self.word_length}"
-        )
-        refuse(*((not is_met, f"{rule}. Received: {received}") for is_met, rule in rules))
+        if broken := [rule for is_met, rule in rules if not is_met]:  # a large vocabulary is not written for nothing
+            received = f"words={shortened(self.words)}, characters={shortened(self.characters)}"
+            raise ValueError(f"{broken[0]}. Received: {received}, word_length={self.word_length}")
 
     @property
     def sizes(self) -> dict[str, Any]:
         """Arguments of `create_model` for a network of these words."""
-        return {
-            "classes": len(self.words),
-            "characters": len(self.characters),
-            "input_shape": (self.word_length,),
-        }
+        return {"classes": len(self.words), "characters": len(self.characters), "input_shape": (self.word_length,)}
 
     @classmethod
     def of(cls, tokens: Iterable[str], longest: int = LONGEST) -> "Vocabulary":
@@ -213,12 +208,13 @@ def words_of(text: str) -> list[list[str]]:
 
 def checked_words(words: Any, name: str = "words") -> list[str]:
     """Return words as a list of strings; one string is refused, since its letters would be read as words."""
-    no_list = isinstance(words, str) or not isinstance(words, Iterable)
-    text = f"`{name}` must be a list of words, e.g. a_text.split(). Received: {name}={shortened(words)}"
-    words = [] if no_list else list(words)
-    wrong = [word for word in words if not isinstance(word, str)]
-    other = f"`{name}` must be words, each a string. Received: {shortened((*wrong, '')[0])} among them"
-    refuse((no_list, text), (wrong, other))
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise ValueError(f"`{name}` must be a list of words, e.g. a_text.split(). Received: {name}={shortened(words)}")
+    words = list(words)
+    wrong = next((word for word in words if not isinstance(word, str)), "")
+    refuse(
+        (not isinstance(wrong, str), f"`{name}` must be words, each a string. Received: {shortened(wrong)} among them")
+    )
     return words
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -20,6 +20,17 @@ from keras_highway._support.schema import check_choice, checked_size, refuse, re
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.layers import GatedBlock
 from keras_highway.weights.info import info_of, note_info
+
+
+def _opened(model: keras.Model) -> tuple[list[keras.Model], list[keras.layers.Layer]]:
+    """Return a model, the models nested in it down to the one with the stages, and all layers in order."""
+    if not any(stage_of(layer.name) for layer in model.layers):
+        for index, layer in enumerate(model.layers):
+            if isinstance(layer, keras.Function | keras.Sequential):
+                models, layers = _opened(layer)
+                if any(stage_of(part.name) for part in layers):
+                    return [model, *models], [*model.layers[:index], *layers, *model.layers[index + 1 :]]
+    return [model], list(model.layers)
 
 
 def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
@@ -253,7 +264,12 @@ class Features(NamedTuple):
     info: tuple[FeatureInfo, ...]  # one `FeatureInfo` per stage, in order
 
 
-def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, pool: str | None = None) -> Features:
+def features(
+    model: keras.Model,
+    stages: str | tuple[str, ...] | None = None,
+    pool: str | None = None,
+    out_indices: Sequence[int] | None = None,
+) -> Features:
     """Return the stage outputs of a convolutional model (a feature pyramid), for detection or segmentation.
 
     Args:
@@ -262,6 +278,8 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
             Defaults to all.
         pool: `"avg"` or `"max"` to pool each stage to `(batch, channels)`.
             Defaults to `None`: feature maps.
+        out_indices: Numbers of stages instead of `stages`, as in timm's
+            ResNets: `(2, 4)` is `("stage2", "stage4")`.
 
     Returns:
         `Features(model, info)`; the model shares all layers with the original.
@@ -276,6 +294,12 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
     >>> [(f.stage, f.stride, f.channels) for f in pyramid.info]
     [('stage1', 4, 192), ('stage2', 8, 384), ('stage3', 16, 768), ('stage4', 32, 1536)]
     """
+    if out_indices is not None:
+        stages = tuple(f"stage{index}" for index in out_indices)
+    if nested := _opened(model)[0][1:]:
+        inner, info = features(nested[0], stages, pool)
+        outputs = inner(input_in(model, nested[0]))
+        return Features(keras.Model(model.inputs[0], outputs, name=f"{model.name}_features"), info)
     ends = _stage_ends(model)
     outputs = {stage: output_in(model, layer) for stage, layer in ends.items()}
     try:
@@ -332,12 +356,13 @@ def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
         ValueError: If the model has no stages.
     """
     groups: dict[str, list[keras.layers.Layer]] = {}
-    stages = _stages([layer.name for layer in model.layers])
+    layers = _opened(model)[1]
+    stages = _stages([layer.name for layer in layers])
     if not any(stages):
         raise ValueError(f"`model` must have layers named 'stage1_block1', ... Received: {model.name!r}")
     last = max(index for index, stage in enumerate(stages) if stage)
     group = "stem"
-    for index, (layer, stage) in enumerate(zip(model.layers, stages, strict=True)):
+    for index, (layer, stage) in enumerate(zip(layers, stages, strict=True)):
         group = "head" if index > last else stage or group
         if layer.weights:
             groups.setdefault(group, []).append(layer)
@@ -363,7 +388,8 @@ def reset_classifier(
 
     Args:
         model: A model of `keras_highway`, with or without its top.
-        classes: Int, number of classes of the new `head`.
+        classes: Int, number of classes of the new `head`; `0` for none, the
+            features that a head would see.
         activation: Activation of the new head, `None` for logits. Defaults to
             `"softmax"`.
         pooling: `"avg"` or `"max"`, used if the body's output has rank 4.
@@ -373,24 +399,36 @@ def reset_classifier(
         A new `keras.Model` that shares its body with the original.
 
     Raises:
-        ValueError: If `classes` is not a positive integer, or the model has
-            several outputs.
+        ValueError: If `classes` is not a whole number from 0 on, or the model
+            has several outputs.
     """
-    classes = checked_size(classes, "classes")
+    classes = classes if classes == 0 else checked_size(classes, "classes")
     last = model.layers[-1]
+    if nested := _opened(model)[0][1:]:
+        if last is nested[0]:
+            inner = reset_classifier(last, classes, activation, pooling)
+            return keras.Model(model.inputs[0], inner(input_in(model, last)), name=model.name)
+        if last.name != _HEAD and isinstance(last, keras.layers.Dense):
+            raise ValueError(
+                f"Model {model.name!r} ends in a layer {last.name!r}, not 'head': pass "
+                f"model.get_layer({nested[0].name!r}), or name its classifier 'head'."
+            )
     if len(model.outputs) != 1 or (last.name != "head" and any(layer.name == "head" for layer in model.layers)):
         raise ValueError(
             "`model` must have one output, and its `head`, if any, must be the last layer. Pass a keras.Model. "
             f"Received: {model.name!r} with {len(model.outputs)} outputs and last layer {last.name!r}"
         )
-    x = input_in(model, last) if last.name == "head" else model.output
+    x = input_in(model, last) if last.name == "head" else model.outputs[0]
     dtype = "float64" if x.dtype == "float64" else "float32"
     if len(x.shape) == 4:
         check_choice("pooling", pooling, _POOLS)
         x = _POOLS[pooling](name=f"{pooling}_pool", dtype=dtype, data_format=model_data_format(model))(x)
     initializer = last.kernel_initializer.clone() if last.name == "head" else "glorot_uniform"
-    head = keras.layers.Dense(classes, activation=activation, kernel_initializer=initializer, name="head", dtype=dtype)
-    changed, info = keras.Model(model.input, head(x), name=model.name), info_of(model)
+    if classes:
+        options = {"activation": activation, "kernel_initializer": initializer, "name": "head", "dtype": dtype}
+        x = keras.layers.Dense(classes, **options)(x)
+    inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input  # a model never called has none
+    changed, info = keras.Model(inputs, x, name=model.name), info_of(model)
     note_info(changed, info and info.derived(classes=()))  # the classes are others
     scale_losses_as(changed, model)
     return changed
@@ -413,7 +451,8 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
         ValueError: If the stage or layer is unknown, or `until` is `None` and
             the last layer is not `head`.
     """
-    names = [layer.name for layer in model.layers]
+    models, layers = _opened(model)
+    names = [layer.name for layer in layers]
     if until is None and names[-1] != "head":
         raise ValueError(
             f"`until` must name the last frozen layer, because model {model.name!r} does not end in a layer 'head'. "
@@ -422,11 +461,27 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
     last = len(names) - 2 if until is None else _span_of(model, names, until, "until")[1]
     updates = learns_by_updates(model)
     with compiled_again(model):
-        admit(model)
-        for index, layer in enumerate(model.layers):
+        for part in models:
+            admit(part)
+        for index, layer in enumerate(layers):
             set_trainable(layer, index > last)
             if updates and index > last:
                 train_updates_alone(layer)
+
+
+def freeze_batch_norm(model: keras.Model) -> None:
+    """Freeze batch normalization alone: it uses and keeps its moving statistics, and its scales are not trained.
+
+    For fine-tuning on small batches. A compiled model is compiled again, as by
+    `freeze`. `unfreeze` makes it trainable again.
+
+    Args:
+        model: A model of `keras_highway`.
+    """
+    with compiled_again(model):
+        for layer in _all_layers(model):
+            if isinstance(layer, keras.layers.BatchNormalization):
+                set_trainable(layer, False)
 
 
 def unfreeze(model: keras.Model, since: str | None = None) -> None:
@@ -445,11 +500,13 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
     Raises:
         ValueError: If the stage or layer is unknown.
     """
-    names = [layer.name for layer in model.layers]
+    models, layers = _opened(model)
+    names = [layer.name for layer in layers]
     first = 0 if since is None else _span_of(model, names, since, "since")[0]
     with compiled_again(model):
-        admit(model)
-        for layer in model.layers[first:]:
+        for part in models:
+            admit(part)
+        for layer in layers[first:]:
             set_trainable(layer, True)
 
 

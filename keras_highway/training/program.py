@@ -112,7 +112,7 @@ class ImageProgram(Program):
 
     def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
         self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
-        self.test_images, self.data = source.test_images, data
+        self.test_images, self.data, self.sigmoid = source.test_images, data, getattr(source, "sigmoid", False)
         keras.utils.set_random_seed(recipe.seed)
         net = _network(recipe, source.classes, self.class_names)
         samples = epoch_samples(source.images, recipe.repeated_augmentation)
@@ -181,6 +181,8 @@ class ImageProgram(Program):
 
     def columns(self, trained, tested):
         top5 = {"test_top5": tested["top5"]} if self.classes >= 100 else {}
+        if self.sigmoid:
+            top5 = {"test_label_accuracy": tested["top5"]}
         return {
             "train_loss": trained["loss"],
             "train_accuracy": trained["accuracy"],
@@ -215,6 +217,7 @@ class ImageProgram(Program):
     def save(self, path) -> None:
         recipe = self.recipe
         facts = {"transform": recipe.transform, **form_of(self.net)}
+        facts |= {"activation": "sigmoid"} if self.sigmoid else {}
         weights_file.save(self.net, path / WEIGHTS, recipe.variant, self.classes, **facts)
 
 
@@ -300,14 +303,17 @@ def make_loss(recipe: Recipe, classes: int) -> Callable:
             f"Received: target_threshold={threshold}"
         )
 
+    def targets_of(labels):  # a sigmoid's are 0 or 1 for each class already
+        return ops.cast(labels, "float32") if len(labels.shape) == 2 else ops.one_hot(labels, classes, dtype="float32")
+
     def loss(labels, logits, mix=None):
-        targets = ops.one_hot(labels, classes, dtype="float32")
+        targets = targets_of(labels)
         if mix is not None:
             others, share = mix
             share = share[:, None]
-            targets = share * targets + (1.0 - share) * ops.one_hot(others, classes, dtype="float32")
+            targets = share * targets + (1.0 - share) * targets_of(others)
         if smoothing:
-            targets = (1.0 - smoothing) * targets + smoothing / classes
+            targets = (1.0 - smoothing) * targets + smoothing / (2 if len(labels.shape) == 2 else classes)
         if threshold is not None:
             targets = ops.cast(targets > threshold, "float32")
         return function(targets, logits)
@@ -316,7 +322,9 @@ def make_loss(recipe: Recipe, classes: int) -> Callable:
 
 
 def test_loss(labels, logits):
-    """Return the cross-entropy of each sample, whatever the training loss was."""
+    """Return the cross-entropy of each sample, whatever the training loss was; the mean over a sigmoid's labels."""
+    if len(labels.shape) == 2:
+        return keras.losses.binary_crossentropy(ops.cast(labels, "float32"), logits, from_logits=True)
     return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
@@ -351,8 +359,13 @@ def means(sums, names: tuple[str, ...]) -> dict[str, float]:
 
 
 def _sums(losses, labels, weight, logits):
-    rank = rank_of(labels, logits)
-    hits = [ops.sum(weight * ops.cast(rank < k, "float32")) for k in (1, 5)]
+    """Return `SUMS`; for a sigmoid, images with all labels right, and the share of right labels in place of top 5."""
+    if len(labels.shape) == 2:
+        right = ops.cast((logits > 0) == (labels > 0), "float32")
+        hits = [ops.sum(weight * ops.min(right, 1)), ops.sum(weight * ops.mean(right, 1))]
+    else:
+        rank = rank_of(labels, logits)
+        hits = [ops.sum(weight * ops.cast(rank < k, "float32")) for k in (1, 5)]
     return ops.stack([ops.sum(losses), *hits, ops.sum(weight)])
 
 

@@ -1,5 +1,6 @@
 """The model card: the README.md of a repository, its header for machines and its text for readers."""
 
+import contextlib
 import dataclasses
 import re
 import shlex
@@ -20,7 +21,14 @@ from keras_highway.weights import registry
 from keras_highway.weights.hub import client
 from keras_highway.weights.info import RESULT, WeightsInfo, format_epochs
 
+CARD = "README.md"
 CURVE = "curve.png"
+_BEGIN = "<!-- keras_highway writes from here: put your own text before this line or after the last one -->"
+_END = "<!-- keras_highway writes to here -->"
+_FIELDS = (  # of the header, which are generated
+    *("library_name", "pipeline_tag", "license", "license_name", "language", "datasets", "metrics", "tags"),
+    "model-index",
+)
 # The header's licence is one of the Hub's identifiers or `other`: the Hub refuses any other word.
 OTHER = "other"
 # https://huggingface.co/docs/hub/repositories-licenses, in its order. huggingface_hub has no such list: the Hub checks.
@@ -158,6 +166,30 @@ class CardParts(NamedTuple):
     conditions: dict[str, Any]  # conditions of the measurement, for machines
 
 
+def with_own_text(card: str, old: str) -> str:
+    """Return a card between markers, with what a person wrote outside of the markers of an old one."""
+    import yaml  # huggingface_hub needs it, too
+
+    header, text = _divided(card)
+    old_header, own = _divided(old)
+    before, begin, rest = own.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    before, after = (before, after) if begin and end else ("", own)
+    with contextlib.suppress(yaml.YAMLError, AttributeError):  # a person's header may be anything
+        fields = yaml.safe_load(old_header) or {}
+        if more := {name: value for name, value in fields.items() if name not in _FIELDS}:
+            header += yaml.safe_dump(more, sort_keys=False, allow_unicode=True)
+    text = text.replace(_BEGIN, "").replace(_END, "").strip()
+    parts = (before.strip(), f"{_BEGIN}\n\n{text}\n\n{_END}", after.strip())
+    return f"---\n{header}---\n" + "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _divided(card: str) -> tuple[str, str]:
+    """Return the YAML header of a card, `""` if it has none, and its text."""
+    match = re.match(r"---\r?\n(.*?\n)?---[ \t]*(?:\r?\n|\Z)", card, re.DOTALL)
+    return (match[1] or "", card[match.end() :]) if match else ("", card)
+
+
 def card_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
     """Return the parts of a row's card."""
     return (_text_parts if get_spec(row.variant).task is LANGUAGE else _image_parts)(row, loaded_by, recipe)
@@ -181,15 +213,25 @@ def _image_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
         ),
         by_name=f"kh.load({python_string(row.name)})",
         alone=f"Input: what `preprocess_input` gives, float32 (n, {height}, {width}, {channels}); output: "
-        "probabilities.",
+        f"{'logits' if row.activation == 'linear' else 'probabilities'}.",
         knows=(
             "classes",
             f"{len(row.classes)}: {', '.join(row.classes[:10])}{', ...' if len(row.classes) > 10 else ''}",
         ),
         input=f"{described(images)}; central crop {images.crop}, {images.interpolation}",
-        details=tuple(_details(row.metrics, lambda value: f"{words} {100 * value:.2f} %")),
+        details=(*_head(row), *_details(row.metrics, lambda value: f"{words} {100 * value:.2f} %")),
         conditions={},
     )
+
+
+def _head(row: WeightsInfo) -> Iterator[tuple[str, str]]:
+    """Yield the row of a card's table about a head that does not end in a softmax."""
+    if row.activation == "linear":
+        yield "head", f"logits; a {row.scores(len(row.classes))} gives probabilities"
+    elif row.activation == "sigmoid" and len(row.classes) == 1:
+        yield "head", f"a sigmoid: the probability of {row.classes[0]}"
+    elif row.activation == "sigmoid":
+        yield "head", "a sigmoid for each class: an image has any number of labels; an image is right if all labels are"
 
 
 def _text_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, default_names, imagenet_classes
 from keras_highway.layers import Preprocessing
 from keras_highway.specs import NetSpec
 from keras_highway.tasks import IMAGES
@@ -148,4 +148,4 @@ def image_shape(model: keras.Model) -> tuple[int | None, ...]:
 def class_names(data: str, classes: int | None) -> tuple[str, ...]:
     """Return a data set's names of the classes if there are as many, else numbers."""
     names = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
-    return names if len(names) == classes else tuple(map(str, range(classes or 0)))
+    return names if len(names) == classes else default_names(classes or 0)

@@ -28,7 +28,7 @@ from msgspec import Meta
 from keras_highway._support.files import atomic_write, may_pass, read_bounded
 from keras_highway._support.schema import refuse
 from keras_highway._support.terminal import brief
-from keras_highway.weights.info import Overrides, Removed, Sha256, Text, WeightFileError, decode
+from keras_highway.weights.info import Activation, Overrides, Removed, Sha256, Text, WeightFileError, decode
 
 SUFFIX = ".weights.h5"
 _STAMP = "keras_highway"
@@ -53,6 +53,7 @@ class _Stamp(TypedDict, total=False):
     vocabulary: Sha256
     overrides: Overrides
     removed: Removed
+    activation: Activation
     sealed: bool
     digest: str  # of files that were sealed before `sealed` was stated
 

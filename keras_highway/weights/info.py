@@ -6,12 +6,13 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from keras_highway._support.files import read_bounded
+from keras_highway._support.schema import refuse, reworded
 from keras_highway._support.terminal import PRINTED, Notice
 from keras_highway.data.transforms import Transform
 from keras_highway.tasks import task_of
@@ -37,6 +38,7 @@ Count = Annotated[int, Meta(ge=0, le=10**12)]
 Number = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Overrides = Annotated[Mapping[Text, Any], Meta(max_length=50)]
 Removed = Annotated[tuple[Annotated[str, Meta(max_length=120, pattern=PRINTED)], ...], Meta(max_length=2000)]
+Activation = Literal["softmax", "linear", "sigmoid"]
 KindT = TypeVar("KindT")
 
 
@@ -126,6 +128,7 @@ class WeightsInfo:
     # fields of the spec that differ from the variant's, as JSON values
     overrides: Overrides = field(default_factory=dict, hash=False)
     removed: Removed = ()  # names of blocks that were left out, as `analysis.trim` does
+    activation: Activation = "softmax"  # of the head; `linear` gives logits
     # SHA-256 of the words of a language model, or `""`
     vocabulary: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
     folder: str = field(default="", compare=False)  # local folder of the file; not in the JSON form
@@ -139,6 +142,10 @@ class WeightsInfo:
                 "`python -m keras_highway lm --help`."
             )
         return self.transform
+
+    def scores(self, outputs: int | None) -> str:
+        """Return the activation that makes probabilities of the logits of a head."""
+        return "sigmoid" if self.activation == "sigmoid" or (self.activation, outputs) == ("linear", 1) else "softmax"
 
     def derived(self, **changes: Any) -> "WeightsInfo":
         """Return the record of a model made of this one: its file and its measurements are not the model's."""
@@ -166,10 +173,9 @@ def info_of(model: "keras.Model") -> WeightsInfo | None:
 
 def decode(content: str | bytes, kind: type[KindT], where: str) -> KindT:
     """Return the values of a JSON text as a type; raise a `ValueError` that names the text where it is another."""
-    try:
+    # Not JSON, not UTF-8, another type or range.
+    with reworded(f"{where} is malformed", (msgspec.MsgspecError, ValueError, RecursionError)):
         return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # not JSON, not UTF-8, another type or range
-        raise ValueError(f"{where} is malformed: {str(error)[:300]}.") from error
 
 
 def convert(value: Any, kind: type[KindT], where: str) -> KindT:
@@ -194,6 +200,8 @@ def to_json(row: WeightsInfo) -> dict[str, Any]:
     """Return a record as JSON values; rare fields are left out where they are empty."""
     values = msgspec.to_builtins(row, enc_hook=lambda value: value.item())  # NumPy's numbers
     del values["folder"]
+    if row.activation == "softmax":
+        del values["activation"]
     return {key: value for key, value in values.items() if value or key not in ("overrides", "removed", "vocabulary")}
 
 
@@ -205,10 +213,11 @@ def row_in_folder(row: WeightsInfo) -> dict[str, Any]:
 def from_json(values: Any, where: str = "The description of the weights") -> WeightsInfo:
     """Return the record of JSON values; unknown keys are ignored."""
     row = convert(values, WeightsInfo, where)
-    if missing := [name for name in _REQUIRED if name not in values]:
-        raise ValueError(f"{where} is incomplete: it has no {', '.join(missing)}.")
-    if (row.transform is None) != (not row.classes):
-        raise ValueError(f"{where} is malformed: images need `classes` and `transform`, a language model has neither.")
+    missing = ", ".join(name for name in _REQUIRED if name not in values)
+    text = f"{where} is malformed: images need `classes` and `transform`, a language model has neither."
+    refuse(
+        (missing, f"{where} is incomplete: it has no {missing}."), ((row.transform is None) == bool(row.classes), text)
+    )
     if row.metrics:
         check_result(row.metrics, where)
     if row.gate_report:

@@ -36,10 +36,9 @@ _TENSORS = ("__keras_tensor__", "__tuple__")  # arguments of a layer's call
 class Archive(NamedTuple):
     """A network in a `.keras` file."""
 
-    variant: str  # the architecture; `""` if the model has another name
     input_shape: tuple[int | None, int | None, int]  # `(height, width, channels)`; sides may be `None`
     classes: int  # number of classes
-    transform: Transform | None  # resizing and cropping before the model, if the model normalizes images itself
+    info: WeightsInfo  # its transform resizes and crops before the model, if the model normalizes images itself
     path: Path  # the file
     configuration: Mapping[str, Any]  # configuration of the model, without `compile`'s
     arrays: Mapping[str, np.ndarray]  # the arrays of its weight file
@@ -73,8 +72,10 @@ def describe(path: Path) -> Archive:
             shape = [shape[0], *shape[2:], shape[1]]
         own = [entry["config"]["transform"] for entry in objects if entry["class_name"] == "Preprocessing"]
         transform = _before(convert(own[0], Transform, "its transform"), shape) if own else None
+        activation = head["activation"] if head.get("activation") in ("linear", "sigmoid") else "softmax"
         variant = name if name in VARIANTS else ""
-        return Archive(variant, tuple(shape[1:]), int(head["units"]), transform, path, configuration, arrays)
+        info = WeightsInfo(name=path.stem, variant=variant, transform=transform, activation=activation)
+        return Archive(tuple(shape[1:]), int(head["units"]), info, path, configuration, arrays)
 
 
 def load(archive: Archive, **changes: Any) -> keras.Model:
@@ -87,9 +88,9 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
         model: Any = keras.saving.deserialize_keras_object(configuration, safe_mode=True)
         files.assign(model, archive.arrays)
     model = without_updates(model)
-    if "classifier_activation" in changes:
+    if changes.get("classifier_activation", "auto") != "auto":
         model.get_layer("head").activation = keras.activations.get(changes["classifier_activation"])
-    note_info(model, WeightsInfo(name=archive.path.stem, variant=archive.variant, transform=archive.transform))
+    note_info(model, archive.info)
     return model
 
 

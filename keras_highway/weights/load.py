@@ -13,7 +13,7 @@ import numpy as np
 from keras_highway._support.files import read_bounded
 from keras_highway._support.keras_models import input_in, output_in, without_values
 from keras_highway._support.schema import refuse, reworded
-from keras_highway._support.terminal import Notice
+from keras_highway._support.terminal import Notice, some
 from keras_highway.analysis.lesions import without
 from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabulary
 from keras_highway.layers import Preprocessing
@@ -98,11 +98,11 @@ def own_form(variant: str, file: WeightsFile, passed: Mapping[str, Any]) -> dict
     return own
 
 
-def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
+def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec, names: tuple[str, ...] = ()) -> None:
     """Set a model's weights from a file. If the model differs from the file's network, copy layer by layer.
 
-    Layers that the model does not have are ignored. A classifier with another number of classes is not loaded. The
-    first convolution is adapted to the number of input channels.
+    Layers that the model does not have are ignored. The classifier is fresh for another number of classes, or if
+    `names` are other classes. The first convolution is adapted to the number of input channels.
     """
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
@@ -113,11 +113,25 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     may_be_it = (same_head and spec == row) or ((same_head or head is None) and not file.stated)
     if may_be_it and file.shapes == _shapes_of(model):
         _set(model, file)
+        donor = model
+    else:
+        _check_function(file, spec, row)
+        donor = without_removed(_donor(file, row), file)
+        load_exactly(donor, file)
+        _copy(donor, model, file)
+    other_names = bool(names) and names != file.info.classes and file.classes is not None
+    theirs = head and donor.get_layer("head").units
+    if head is None or (theirs == head.units and not other_names):
         return
-    _check_function(file, spec, row)
-    donor = without_removed(_donor(file, row), file)
-    load_exactly(donor, file)
-    _copy(donor, model, file)
+    if theirs == head.units:
+        reset_head(model)
+    ours = some(names) if names else f"{head.units} classes"
+    warnings.warn(
+        f"The head for {ours} is fresh: {file.path} has one for {theirs if theirs != head.units else 'other'} classes. "
+        "Train it before its predictions mean anything.",
+        FreshHead,
+        stacklevel=4,
+    )
 
 
 def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
@@ -204,7 +218,7 @@ def _check_function(file: WeightsFile, spec: NetSpec, row: NetSpec) -> None:
 
 
 def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
-    """Set every layer but a fresh head; nothing is set unless all shapes fit."""
+    """Set every layer but a head of another number of classes; nothing is set unless all shapes fit."""
     pairs = []
     has_top = any(layer.name == "head" for layer in model.layers)
     for layer in donor.layers:
@@ -212,12 +226,6 @@ def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
             continue
         target = next((t for t in model.layers if t.name == layer.name), None)
         if layer.name == "head" and target is not None and target.units != layer.units:
-            warnings.warn(
-                f"The head for {target.units} classes is fresh: {file.path} has one for {layer.units}. Train it before "
-                "its predictions mean anything.",
-                FreshHead,
-                stacklevel=2,
-            )
             continue
         if not layer.weights:
             continue

@@ -16,7 +16,7 @@ from keras_highway._support.files import read_bounded, read_log, sha256_of
 from keras_highway._support.keras_models import by_path
 from keras_highway.tasks import IMAGES, LANGUAGE
 from keras_highway.weights import files, registry
-from keras_highway.weights.card import CURVE, draw_curve, model_card
+from keras_highway.weights.card import CARD, CURVE, draw_curve, model_card, with_own_text
 from keras_highway.weights.hub import HubName, Pushed, fetch, parse, parse_target, push
 from keras_highway.weights.info import (
     FILE,
@@ -151,12 +151,14 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tra
     write_check(weights, folder / CHECK)
     names, arrays = named_arrays(weights.network)
     save_file(arrays, folder / SAFETENSORS, metadata={"format": names})  # two entries would come in random order
-    _write_json(folder / "config.json", keras.saving.serialize_keras_object(weights.with_softmax()))
+    _write_json(folder / "config.json", keras.saving.serialize_keras_object(weights.blank()))
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     if (folder / "log.csv").is_file():
         tested = "held-out" if row.metrics.get("holdout_images") else "test"
         draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name, tested)
-    (folder / "README.md").write_text(model_card(row, repository, recipe, names == "pt"), "utf-8")
+    own = publishable.folder / CARD
+    text = read_bounded(own).decode("utf-8", "replace") if own.is_file() and not own.is_symlink() else ""
+    (folder / CARD).write_text(with_own_text(model_card(row, repository, recipe, names == "pt"), text), "utf-8")
     return weights
 
 
@@ -211,7 +213,13 @@ def _publish(publishable: Publishable, name: HubName, private: bool, dry_run: bo
         write_bundle(publishable, name.repository, folder)
 
         def right(remote: dict[str, str]) -> set[str]:
-            """Keep check and curve of the same weights: another processor and another matplotlib give other bytes."""
+            """Keep check and curve of the same weights: another processor and another matplotlib give other bytes.
+
+            Keep also what a person wrote into the card on the Hub, unless there is a card in the folder.
+            """
+            if CARD in remote and not (publishable.folder / CARD).is_file():
+                old = read_bounded(fetch(name, CARD)).decode("utf-8", "replace")
+                (folder / CARD).write_text(with_own_text((folder / CARD).read_text("utf-8"), old), "utf-8")
             return {CHECK, CURVE} & remote.keys() if remote.get(FILE) == sha256_of(folder / FILE) else set()
 
         pushed = push(folder, name.repository, private, dry_run, right, of_a_run)

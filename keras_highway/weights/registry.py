@@ -213,7 +213,7 @@ def find(weights: str, variant: str = "") -> WeightsInfo:
 
 
 def folders(name: str) -> list[Path]:
-    """Return the folders of a weights name, in order: the wheel, `KERAS_HIGHWAY_ZOO`, the checkout."""
+    """Return the folders of a weights name, in order: the wheel, `KERAS_HIGHWAY_ZOO`, the checkout or current clone."""
     return [root / name for root in _roots()]
 
 
@@ -236,7 +236,10 @@ def zoo_files(name: str) -> list[Path]:
 def _roots() -> tuple[Path, ...]:
     users = _users_root()
     wheel, *checkout = zoo_files("weights")
-    return (wheel, *([users] if users is not None else []), *checkout)
+    # The package may be installed, and called in a clone: large files are only there. Their hash is in the wheel.
+    current = Path("zoo", "weights")
+    here = [current.absolute()] if not checkout and current.is_dir() else []
+    return (wheel, *([users] if users is not None else []), *checkout, *here)
 
 
 def _users_root() -> Path | None:

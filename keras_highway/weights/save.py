@@ -4,17 +4,21 @@ import contextlib
 import dataclasses
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import keras
+import numpy as np
 
 from keras_highway._support.files import atomic_write_json, partial_folder, written
 from keras_highway._support.keras_models import input_in, output_in
+from keras_highway._support.schema import refuse
+from keras_highway._support.terminal import Notice, some
 from keras_highway.analysis.trace import blocks as blocks_of
 from keras_highway.applications import build_with, get_spec
-from keras_highway.data.transforms import Transform
+from keras_highway.data.transforms import Transform, default_names
 from keras_highway.layers import Preprocessing
 from keras_highway.models.transfer import without_updates
 from keras_highway.predictions import get_transform
@@ -28,6 +32,7 @@ from keras_highway.weights.info import (
     FILE,
     RESULT,
     ROW,
+    Activation,
     ClassNames,
     WeightsInfo,
     check_field,
@@ -41,7 +46,6 @@ from keras_highway.weights.load import to_json_values, trimmed
 from keras_highway.weights.publish import publish
 
 _HEAD = "head"
-_ACTIVATIONS = ("softmax", "linear")
 _SUFFIXES = (".keras", ".h5", ".safetensors")
 _ELSEWHERE = "Save it with model.save('model.keras') instead."
 # Fields of a layer's configuration that change no trained function: initial weights, precision, what is frozen or kept.
@@ -73,11 +77,11 @@ def save(
             builds it again.
         folder: Made if it does not exist. An earlier `save` in it is replaced, other files stay. If the process is
             killed while it renames files, `kh.load` refuses the mix of old and new files: save again.
-        class_names: Names of the classes, in order. Defaults to the names of the weights that the model was built with,
-            if it has their classifier, else to numbers.
+        class_names: Names of the classes, in order; for a head with one output, the name of class 1. Defaults to the
+            names of the weights that the model was built with, if it has their classifier, else to numbers.
         transform: The transform of the images, a `keras_highway.data.Transform` or a name for `kh.get_transform`.
             Defaults to the model's own layer `preprocessing`, else to the transform of the weights that the model was
-            built with.
+            built with, for images of the model's size.
         name: Name of the weights. Defaults to the folder's name.
         dataset: The training data. Defaults to `""`: not stated.
         license: Licence of the weights. Defaults to `""`: not stated.
@@ -90,45 +94,71 @@ def save(
     Raises:
         ValueError: If no variant describes the model, its transform is unknown or another than its own layer's, the
             number of names is another than the number of classes, or the folder holds something else; if `name`,
-            `dataset`, `license` or a class's name is too long or has characters that it may not have.
+            `dataset`, `license` or a class's name is too long or has characters that it may not have. If only the
+            names or the transform are wrong, the weights are in `FOLDER.weights.h5` then.
 
     Example:
 
     >>> kh.save(model, "pets", class_names=["bird", "cat", "dog"])
     >>> kh.load("pets")
     """
-    folder = Path(folder)
+    facts = {"name": name, "dataset": dataset, "license": license, "variant": variant, "overrides": overrides}
+    return _saved(model, Path(folder), Path(f"{folder}{files.SUFFIX}"), class_names, transform, **facts)
+
+
+def _saved(
+    model: keras.Model,
+    folder: Path,
+    kept: Path,
+    class_names: Sequence[str] | None,
+    transform: Transform | str | None,
+    *,
+    name: str | None = None,
+    dataset: str = "",
+    license: str = "",
+    variant: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Path:
+    """Save a model as `save` does; if its names or its transform are wrong, save the weights as `kept`."""
     _check_folder(folder)
     where = "The folder's name, which is the weights' name where `name` is not passed," if name is None else "`name`"
     name = Path(os.path.abspath(folder)).name if name is None else name
     check_field("name", name, where)
     check_field("data", dataset, "`dataset`")
     check_field("licence", license, "`license`")
-    if not isinstance(model, keras.Model) or not hasattr(model, "operations") or len(model.inputs) != 1:
-        raise ValueError(
+    refuse(
+        (
+            not isinstance(model, keras.Model) or not hasattr(model, "operations") or len(model.inputs) != 1,
             "kh.save takes a functional keras.Model of one input, as kh.create_model and kh.load make it. "
-            f"Received: {type(model).__name__}"
-        )
-    if not isinstance(transform, Transform | str | None):
-        raise ValueError(f"`transform` must be a Transform or a name. Received: transform={transform!r}")
+            f"Received: {type(model).__name__}",
+        ),
+        (
+            not isinstance(transform, Transform | str | None),
+            f"`transform` must be a Transform or a name. Received: transform={transform!r}",
+        ),
+    )
     transform = get_transform(transform) if isinstance(transform, str) else transform
     model, transform = _without_preprocessing(without_updates(model), transform)
     info, classes = _form(model, variant, overrides)
-    info = dataclasses.replace(
-        info,
-        name=name,
-        data=dataset,
-        licence=license,
-        classes=_checked_names(class_names, info.classes, classes),
-        transform=_checked_transform(transform or info.transform, image_shape(model)),
-    )
-    stamp = {"overrides": dict(info.overrides), "removed": list(info.removed)}
+    stamp = {"overrides": dict(info.overrides), "removed": list(info.removed), "activation": info.activation}
+    stamp = {key: value for key, value in stamp.items() if value not in ({}, [], "softmax")}
+    facts = {"name": name, "data": dataset, "licence": license}
+    try:
+        names = _checked_names(class_names, info.classes, classes)
+        transform = _checked_transform(transform or _of_size(info.transform, image_shape(model)), image_shape(model))
+        info = dataclasses.replace(info, **facts, classes=names, transform=transform)
+    except ValueError as error:  # a script may end here, and the training with it
+        if kept.exists():
+            raise
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        files.save(model, kept, info.variant, classes, **stamp)
+        raise ValueError(f"{error} The weights are not lost: kh.load({str(kept)!r}) loads them.") from error
+    _warn_of_other_names(model, info.classes)
     made = not folder.exists()
     with written(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with partial_folder(folder / ROW) as partial:
-                stamp = {key: value for key, value in stamp.items() if value}
                 sha256 = files.save(model, partial / FILE, info.variant, classes, **stamp)
                 atomic_write_json(partial / ROW, to_json(dataclasses.replace(info, sha256=sha256)))
                 for file in (FILE, ROW):  # a mix of old and new is refused by the hash in the second
@@ -174,7 +204,8 @@ def push_to_hub(
     """
     repository = parse_target(repository).repository
     with tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True) as scratch:
-        folder = save(model, Path(scratch) / repository.split("/")[1], class_names, transform, **facts)
+        name = repository.split("/")[1]
+        folder = _saved(model, Path(scratch, name), Path(f"{name}{files.SUFFIX}"), class_names, transform, **facts)
         return publish(str(folder), repository, private)
 
 
@@ -201,19 +232,29 @@ def _without_preprocessing(model: keras.Model, transform: Transform | None) -> t
     if not layers:
         return model, transform
     layer = layers[0]
-    if len(layers) > 1 or input_in(model, layer) is not model.inputs[0]:
-        raise ValueError(
+    refuse(
+        (
+            len(layers) > 1 or input_in(model, layer) is not model.inputs[0],
             f"Model {model.name!r} does more to images than its layer {layer.name!r}, which would be lost: save the "
-            "network without what comes before it (kh.load(FOLDER, include_preprocessing=True) adds that layer)."
-        )
-    if transform not in (None, layer.transform):
-        raise ValueError(
+            "network without what comes before it (kh.load(FOLDER, include_preprocessing=True) adds that layer).",
+        ),
+        (
+            transform not in (None, layer.transform),
             f"Model {model.name!r} preprocesses images itself in its layer {layer.name!r}, not as transform=... "
-            f"does: leave that argument out. Received: transform={transform!r}"
-        )
+            f"does: leave that argument out. Received: transform={transform!r}",
+        ),
+    )
     network = keras.Model(output_in(model, layer), model.output, name=model.name)
     note_info(network, info_of(model))
     return network, layer.transform
+
+
+def _of_size(transform: Transform | None, shape: tuple[int | None, ...]) -> Transform | None:
+    """Return the transform of loaded weights for the images of a model, which may have another size."""
+    if transform is None or transform.mean_image or len(shape) != 3:
+        return transform
+    height, width = (own or known for own, known in zip(shape[:2], transform.size, strict=True))
+    return dataclasses.replace(transform, size=(height, width))
 
 
 def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...]) -> Transform:
@@ -236,13 +277,35 @@ def _checked_transform(transform: Transform | None, shape: tuple[int | None, ...
 
 def _checked_names(class_names: Any, known: tuple[str, ...], classes: int) -> tuple[str, ...]:
     if class_names is None:
-        return known if len(known) == classes else tuple(map(str, range(classes)))
+        return known if len(known) == classes else default_names(classes)
     unordered = isinstance(class_names, str | set | frozenset | Mapping) or not isinstance(class_names, Sized)
+    if not unordered and classes == 1 and len(class_names) != 1:
+        raise ValueError(
+            "`class_names` of a head with one output has one entry, the name of class 1. "
+            f"Received: class_names={class_names!r}"
+        )
     if unordered or len(class_names) != classes:
         raise ValueError(
             f"`class_names` must be {classes} names, one per class, in order. Received: class_names={class_names!r}"
         )
     return convert(list(class_names), ClassNames, "`class_names`")
+
+
+def _warn_of_other_names(model: keras.Model, names: tuple[str, ...]) -> None:
+    """Warn of new names on the classifier that loaded weights have, which still tells their own classes apart."""
+    info = info_of(model)
+    if info is None or not info.folder or info.classes in ((), names, default_names(len(names))):
+        return
+    kernel, arrays = keras.ops.convert_to_numpy(model.layers[-1].kernel), {}
+    with contextlib.suppress(ValueError, OSError):  # the file may have changed since
+        arrays = files.read(Path(info.folder) / FILE).arrays
+    if any(np.array_equal(kernel, array) for array in arrays.values()):
+        warnings.warn(
+            f"The head is unchanged since it was loaded: it tells apart {some(info.classes)}. Load the weights with "
+            "classes=[...] for a fresh head, and train it.",
+            Notice,
+            stacklevel=3,
+        )
 
 
 def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] | None) -> tuple[WeightsInfo, int]:
@@ -253,9 +316,9 @@ def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] 
     """
     head = model.layers[-1]
     activation = keras.activations.serialize(head.activation) if isinstance(head, keras.layers.Dense) else None
-    if head.name != _HEAD or activation not in _ACTIVATIONS:
+    if head.name != _HEAD or activation not in get_args(Activation):
         raise ValueError(
-            f"Model {model.name!r} must end in a classifier 'head' that gives probabilities (softmax) or logits: "
+            f"Model {model.name!r} must end in a classifier 'head' with a softmax, a sigmoid or no activation: "
             f"kh.reset_classifier puts one on a body. {_ELSEWHERE} Received: {head.name!r}, activation {activation!r}"
         )
     info = info_of(model)
@@ -276,9 +339,8 @@ def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] 
     spec = spec if None in shape else override(spec, input_shape=shape)
     removed = info.removed if known else _removed(model, spec, head.units)
     own = to_json_values(spec, row)
-    classes, transform = info.classes, info.transform
-    info = WeightsInfo(variant=row.name, classes=classes, transform=transform, overrides=own, removed=removed)
-    return info, head.units
+    form = {"overrides": own, "removed": removed, "activation": activation}
+    return WeightsInfo(variant=row.name, classes=info.classes, transform=info.transform, **form), head.units
 
 
 def _removed(model: keras.Model, spec: NetSpec, classes: int) -> tuple[str, ...]:

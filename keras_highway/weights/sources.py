@@ -9,7 +9,7 @@ import dataclasses
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,10 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
     if path.name.endswith(keras_archive.SUFFIX):
         return _of_archive(path, variant)
     if path.name.endswith(torch_files.SUFFIX):
+        torch_files.refuse_other_nets(path)
         label = f"{path.name.removesuffix(torch_files.SUFFIX)}.{variant}".rstrip(".")
-        path = torch_files.converted(path, variant, label, f"{path}, once.") / FILE
+        row = _timms_row(variant, lambda: torch_files.read_config(path.with_name(torch_files.CONFIG), None))
+        return _converted(path, path, variant, label, f"{path}, once.", row, "")
     described_by = path.with_name(ROW)
     row = read_row(described_by) if path.name == FILE and path.is_file() and described_by.is_file() else None
     return _read(path, row, variant, str(described_by))
@@ -114,15 +116,21 @@ def _of_hub(name: HubName, variant: str) -> WeightsFile:
         torch_file = fetch_if_there(name, torch_files.SAFETENSORS) if row is None and is_absent(error) else None
         if torch_file is None:
             raise
-        try:
-            row = torch_files.describe(HubName(name.repository, torch_file.parent.name))
-        except torch_files.OtherConfigError:  # only the weights describe themselves
-            row = None
-        row = row and dataclasses.replace(row, variant=variant or row.variant, revision=name.revision)
+        commit = HubName(name.repository, torch_file.parent.name)
+        row = _timms_row(variant, lambda: torch_files.describe(commit))
+        row = row and dataclasses.replace(row, revision=name.revision)
         label = f"{name.repository.replace('/', '--')}.{variant}".rstrip(".")
         note = f"{name}, once. Its page states the licence."
         return _converted(name, torch_file, variant, label, note, row, stated_sha256(torch_file))
     return _of_repository(name, path, row, variant)
+
+
+def _timms_row(variant: str, describe: Callable[[], WeightsInfo | None]) -> WeightsInfo | None:
+    """Return the record in timm's `config.json`, or None if there is none."""
+    row = None
+    with contextlib.suppress(FileNotFoundError, torch_files.OtherConfigError):
+        row = describe()
+    return row and dataclasses.replace(row, variant=variant or row.variant)
 
 
 def _of_repository(name: HubName, path: Path, row: WeightsInfo | None, variant: str) -> WeightsFile:
@@ -136,7 +144,7 @@ def _of_repository(name: HubName, path: Path, row: WeightsInfo | None, variant: 
 
 
 def _converted(
-    name: HubName, torch_file: Path, variant: str, label: str, note: str, row: WeightsInfo | None, sha256: str
+    name: HubName | Path, torch_file: Path, variant: str, label: str, note: str, row: WeightsInfo | None, sha256: str
 ) -> WeightsFile:
     """Read the weight file made of a downloaded PyTorch file, with the record that describes it, if there is one."""
     facts = {"origin": row.origin, "repository": row.repository, "licence": row.licence} if row else {}
@@ -145,6 +153,9 @@ def _converted(
     made = read_row(folder / ROW)
     if row is not None:
         made = dataclasses.replace(row, variant=made.variant, sha256=made.sha256, file=FILE, folder=made.folder)
+    else:
+        text = "the preprocessing of ImageNet is assumed, and the names of its classes are unknown."
+        warnings.warn(f"{name} has no config.json of timm's: {text}", Notice, stacklevel=4)
     return _read(folder / FILE, made, variant, f"{torch_files.CONFIG} of {name}")
 
 
@@ -214,6 +225,7 @@ def _of_stamp(path: Path, variant: str, stamp: Mapping[str, Any], classes: int |
         recipe=result.get("recipe", ""),
         classes=names,
         transform=TRANSFORMS.get(transform or ""),
+        activation=stamp.get("activation", "softmax"),
     )
 
 
@@ -224,7 +236,7 @@ def _of_archive(path: Path, variant: str) -> WeightsFile:
             "keras_highway.load, and keras_highway.save makes weights of it."
         )
     archive = keras_archive.describe(path)
-    info = WeightsInfo(name=path.stem, variant=archive.variant, transform=archive.transform)
+    info = archive.info
     return WeightsFile(path, info, archive.classes, archive=archive)
 
 

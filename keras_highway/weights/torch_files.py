@@ -65,6 +65,12 @@ def refuse_pickles(weights: str) -> None:
         )
 
 
+def refuse_other_nets(path: Path) -> None:
+    """Raise a ValueError for a file or folder with the name of a net that only differs in layers without weights."""
+    if other := next((name for name in _SAME_NAMES for part in path.parts[-2:] if name in part.lower()), ""):
+        raise ValueError(f"{path} is of a {other}, which blurs its features: keras_highway lacks that net.")
+
+
 def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.ndarray]:
     """Return the arrays of a `.safetensors` file by name; `content` are its bytes, if they have been read."""
     from safetensors.numpy import load
@@ -220,7 +226,8 @@ class _Config(TypedDict, total=False):
 
 
 _HARMLESS = {"drop_rate", "drop_path_rate", "drop_block_rate", "zero_init_last"}  # `model_args` of training alone
-_ALONE = "To load the weights alone, download its .safetensors file, and pass its path."
+_ALONE = "To load the weights alone, pass the path of the .safetensors file in a folder without config.json."
+_SAME_NAMES = ("resnetaa", "resnetblur")  # timm's nets whose arrays have the names and shapes of a ResNet's
 
 
 def describe(name: HubName) -> WeightsInfo | None:
@@ -229,8 +236,8 @@ def describe(name: HubName) -> WeightsInfo | None:
     return path and read_config(path, name)
 
 
-def read_config(path: Path, name: HubName) -> WeightsInfo:
-    """Return the record in a `config.json` of timm's; errors as in `describe`."""
+def read_config(path: Path, name: HubName | None) -> WeightsInfo:
+    """Return the record in a `config.json` of timm's, of a repository or a local folder; errors as in `describe`."""
     with reworded(f"{path} is not a config.json of timm's", error=OtherConfigError):
         whole = decode(read_bounded(path), _TimmConfig, str(path))
     with reworded(f"{path} is of a network that keras_highway cannot read. {_ALONE} Cause", (ValueError, KeyError)):
@@ -248,7 +255,7 @@ def read_config(path: Path, name: HubName) -> WeightsInfo:
         return _info_of(config, name)
 
 
-def _info_of(config: _Config, name: HubName) -> WeightsInfo:
+def _info_of(config: _Config, name: HubName | None) -> WeightsInfo:
     values = config["pretrained_cfg"]
     channels, *size = values.get("test_input_size") or values["input_size"]
     transform = Transform(
@@ -268,16 +275,16 @@ def _info_of(config: _Config, name: HubName) -> WeightsInfo:
     if imagenet:
         names = tuple(words for _, words in imagenet_classes())
     return WeightsInfo(
-        name=name.repository,
+        name=name.repository if name else config["architecture"],
         variant=config["architecture"],
         data="imagenet" if imagenet else "",
         classes=names or tuple(map(str, range(classes))),
         transform=transform,
         licence=str(values.get("license") or ""),
         data_licence=DATA_LICENCES["imagenet"] if imagenet else "",
-        origin=f"published as {name}",
-        repository=name.repository,
-        revision=name.revision,
+        origin=f"published as {name}" if name else "",
+        repository=name.repository if name else "",
+        revision=name.revision if name else "main",
         file=SAFETENSORS,
     )
 

@@ -105,16 +105,18 @@ class ClassifierWeights(TaskWeights):
             transform=TRANSFORMS[transform],
             overrides=stamp.get("overrides", {}),
             removed=tuple(stamp.get("removed", ())),
+            activation=stamp.get("activation", "softmax"),
         )
 
-    def with_softmax(self) -> keras.Model:
-        """Return a network that gives probabilities, with random weights: the one in Keras's `config.json`."""
+    def blank(self) -> keras.Model:
+        """Return the network with random weights, and its own activation: the one in Keras's `config.json`."""
         form = dict(self.row.overrides)
         form.pop("input_shape", None)  # the inputs have it
         shape = image_shape(self.network)
         with channels_last():  # as the card has it
             inputs = keras.Input(shape, name="images", dtype="float32")  # Keras would number it
             form |= {"input_tensor": inputs, "classes": len(self.row.classes), "dtype": "float32"}
+            form["classifier_activation"] = self.row.activation
             return build_with(self.row.variant, None, tuple(self.row.removed), **form)
 
     def example(self) -> dict[str, np.ndarray]:
@@ -172,7 +174,8 @@ class ClassifierWeights(TaskWeights):
                 "The weights name no known data set: pass the folder of their test photographs, DIR/val/CLASS/* or "
                 f"DIR/CLASS/*. Received: data_dir={folder!r}, data={self.row.data!r}"
             )
-        return folder_test_set(folder, len(classes), class_names=classes)
+        sigmoid = self.row.scores(len(classes)) == "sigmoid"
+        return folder_test_set(folder, len(classes), class_names=classes, sigmoid=sigmoid)
 
     def _measure_photographs(self, data_dir: Any, batch_size: int) -> Measured:
         from keras_highway.analysis.scores import measure_photographs
@@ -210,7 +213,7 @@ class LanguageModel(TaskWeights):
             name = f"a folder named {name}"
         return language_row(result["weights"], result["variant"], name)
 
-    def with_softmax(self) -> keras.Model:
+    def blank(self) -> keras.Model:
         """Return a network that gives probabilities, with random weights."""
         return create_model(self.row.variant, dtype="float32", **self.lm.vocabulary.sizes, **self._overrides)
 

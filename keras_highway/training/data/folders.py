@@ -16,7 +16,7 @@ from keras_highway._support.terminal import is_text, visible
 from keras_highway.data import Dataset
 from keras_highway.data.datasets import check_class_names
 from keras_highway.data.images import MOST_BYTES, NAMELESS
-from keras_highway.data.photographs import SUFFIXES, classes_in, photographs_of
+from keras_highway.data.photographs import LABELS, SUFFIXES, as_targets, classes_in, photographs_of, read_labels
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.training.data.augment import augment_of, decoded
 from keras_highway.training.data.samples import Shard, fingerprint_of, repeated, runs, split_off
@@ -26,7 +26,8 @@ from keras_highway.training.recipe import Recipe
 class FolderSource:
     """`DIR/train/CLASS/*` and `DIR/val/CLASS/*`, e.g. ImageNet: decoded in parallel, never all in memory.
 
-    They may also lie as in Tiny ImageNet's archive, see `keras_highway.data.photographs`.
+    They may also lie as in Tiny ImageNet's archive, see `keras_highway.data.photographs`. With `DIR/train/labels.csv`
+    and `DIR/val/labels.csv` an image has any number of labels, and the head is a sigmoid.
 
     Training images are cropped, mirrored and augmented by `Augment`, test
     images get the transform's central crop. Augmentation is a function of
@@ -40,9 +41,13 @@ class FolderSource:
 
     def __init__(self, recipe: Recipe, data_dir):
         root = Path(data_dir or "")
-        names = common_class_names(root)
-        files = {split: image_files(root / split, names) for split in ("train", "val")}
-        check_several(names, f"{root}/train")
+        self.sigmoid = (root / "train" / LABELS).is_file()
+        if self.sigmoid:
+            names, files = _labelled_files(root, recipe.loss)
+        else:
+            names = common_class_names(root)
+            files = {split: image_files(root / split, names) for split in ("train", "val")}
+            check_several(names, f"{root}/train")
         self._start(recipe, TRANSFORMS[recipe.transform], files, len(names))
         self.class_names = tuple(names)
 
@@ -96,7 +101,7 @@ class FolderSource:
         images = samples[first]
         data = tf.data.Dataset.from_tensor_slices((paths[images], labels[images], seeds[several], counts))
         return data.map(
-            lambda path, label, seeds, count: (self._read(path), tf.fill([count], label), seeds[:count]),
+            lambda path, label, seeds, count: (self._read(path), tf.repeat(label[None], count, axis=0), seeds[:count]),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
 
@@ -180,6 +185,21 @@ def common_class_names(root: Path) -> list[str]:
     if differ := sorted(set(train) ^ set(val)):
         raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
     return train
+
+
+def _labelled_files(root: Path, loss: str) -> tuple[list[str], dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """Return the classes in `train/labels.csv`, and images with their targets."""
+    if loss != "bce":
+        raise ValueError(
+            f"{root / 'train' / LABELS} needs the loss of a sigmoid: --set loss=bce. Received: loss={loss!r}"
+        )
+    labels = {split: read_labels(root / split) for split in ("train", "val")}
+    names = sorted({name for row in labels["train"].values() for name in row})
+    check_class_names(names, str(root / "train" / LABELS))
+    return names, {
+        split: (np.array(list(map(str, rows))), np.array(as_targets(root / split / LABELS, rows.values(), names)))
+        for split, rows in labels.items()
+    }
 
 
 def check_several(names: Sequence[str], where: str) -> None:

@@ -105,6 +105,8 @@ def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     hold-out contains a smaller one.
     """
     remaining(len(labels), count)
+    if labels.ndim == 2:  # targets of a sigmoid: each combination is a class
+        labels = np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
     share = np.empty(len(labels))
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
@@ -167,7 +169,7 @@ class MixedSource:
     def __init__(self, source: Source, recipe: Recipe):
         self._source, self._recipe = source, recipe
         self.images, self.test_images, self.classes = source.images, source.test_images, source.classes
-        self.class_names = getattr(source, "class_names", ())
+        self.class_names, self.sigmoid = getattr(source, "class_names", ()), getattr(source, "sigmoid", False)
         self.fingerprint = source.fingerprint
 
     def on_device(self):
