@@ -75,6 +75,15 @@ def test_epochs_hold_other_images_in_another_order_each_once(prepared):
     assert len(set(orders[0])) == len(set(orders[1])) == 12 and not np.array_equal(*orders)
 
 
+def test_parts_and_resumption(prepared):
+    source = open_source(RECIPE, prepared)
+    whole = [x for x, _, _ in source.batches(2, 0, Shard())]
+    np.testing.assert_array_equal([x for x, _, _ in source.batches(2, 1, Shard())], whole[1:])
+    parts = [[x for x, _, _ in source.batches(2, 0, Shard(i, 2))] for i in range(2)]
+    for batch, left, right in zip(whole, *parts, strict=True):
+        np.testing.assert_array_equal(batch, np.concatenate([left, right]))
+
+
 def test_test_set_counts_every_image_once(prepared):
     batches = list(open_source(RECIPE, prepared).test_batches(4, Shard()))
     seen = np.concatenate([numbers(x) for x, _, _ in batches])

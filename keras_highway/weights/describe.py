@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_highway._support.keras_models import model_data_format
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, default_names, imagenet_classes
 from keras_highway.layers import Preprocessing
 from keras_highway.specs import NetSpec
@@ -138,9 +139,9 @@ def guessed(info: WeightsInfo, classes: int | None, shape: Sequence[int | None])
 
 
 def image_shape(model: keras.Model) -> tuple[int | None, ...]:
-    """Return (height, width, channels) of the images of a model built in Keras's data format."""
+    """Return (height, width, channels) of the images of a model."""
     shape = tuple(model.input_shape[1:]) if isinstance(model.input_shape, tuple) else ()
-    if len(shape) == 3 and keras.config.image_data_format() == "channels_first":
+    if len(shape) == 3 and model_data_format(model) == "channels_first":
         return (*shape[1:], shape[0])
     return shape
 
