@@ -32,8 +32,9 @@ def test_signature_equals_keras_applications():
     for builder in (kh.Highway50, kh.Highway101, kh.Highway152, kh.ResNet50, kh.ResNet101, kh.ResNet152):
         actual = inspect.signature(builder).parameters
         assert list(actual)[:-1] == list(expected)
-        for name in set(expected) - {"name", "classes"}:
+        for name in set(expected) - {"name", "classes", "classifier_activation"}:
             assert actual[name].default == expected[name].default
+        assert actual["classifier_activation"].default == "auto"  # the weights' own, else softmax
         assert actual["classes"].default is None  # the weights' number, else 1000
         assert actual["name"].default == builder.__name__.lower()
         assert "Args:" in builder.__doc__

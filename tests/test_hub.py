@@ -378,7 +378,7 @@ def test_a_file_that_was_published_so_is_downloaded_once(fake_hub, trained, cont
     np.testing.assert_array_equal(numpy(kh.load("hf://org/wrong")(X)), trained[0])
 
 
-def test_a_damaged_cache_is_one_error(trained, offline):
+def test_a_damaged_cache_is_one_error(fake_hub, offline):
     refs = hub.cache_folder() / "models--org--name" / "refs"
     refs.mkdir(parents=True)
     (refs / "main").write_bytes(b"\xff\xfe")

@@ -143,6 +143,7 @@ def test_our_doors_read_no_config_and_no_pickle(fake_hub, canary, tmp_path, caps
 
 
 def test_our_doors_refuse_archives_and_pickles(fake_hub, canary, tmp_path, capsys):
+    (tmp_path / "image.png").touch()
     for name in ("net.bin", "net.pt", "net.weights.h5", "net.keras", "net.safetensors"):
         (tmp_path / name).write_bytes(pickled(canary))
         with pytest.raises(ValueError, match=name):

@@ -207,7 +207,7 @@ def test_commands_for_images_refuse_language_models(capsys, folder):
     assert main(["list", "charlm_small_c*", "--json"]) == 0
     listed = {v["name"]: v["parameters"] for v in json.loads(capsys.readouterr().out)["variants"]}
     assert listed == {"charlm_small_c_only": 5_310_115, "charlm_small_coupled": 5_310_115}
-    for arguments in (["summary", "charlm_small_full"], ["classify", "a.png", "--weights", str(folder)]):
+    for arguments in (["summary", "charlm_small_full"], ["classify", __file__, "--weights", str(folder)]):
         assert main(arguments) == 2
         assert "reads words" in capsys.readouterr().err
 

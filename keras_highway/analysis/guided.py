@@ -463,7 +463,7 @@ def top_patches(
     best: list[tuple[Any, ...]] = []
     seen = 0
     with kept_state(outputs):
-        for x, _ in batches(data, model, batch_size=batch_size, progress=progress):
+        for x, _ in batches(data, model, batch_size=batch_size, progress=progress, raw=transform is not None):
             y = outputs(x if transform is None else transform(x), training=False)[name]
             values = channel_of(y, tracer.blocks[name], channel)
             positions, strengths = strongest(np.asarray(ops.convert_to_numpy(ops.cast(values, "float32"))))

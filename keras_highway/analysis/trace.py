@@ -205,8 +205,9 @@ def batches(
     batch_size: int = 200,
     transform: Callable[[Any], Any] | None = None,
     progress: bool = False,
+    raw: bool = False,
 ) -> Iterator[Batch]:
-    """Yield the batches of a data set, checked against the input of a model."""
+    """Yield the batches of a data set, checked against the input of a model; `raw` images have any range."""
     pieces, total = _pieces(data, batch_size)
     seen = 0
     with tqdm(total=total, unit=" samples", disable=not progress, leave=False) as bar:
@@ -215,7 +216,7 @@ def batches(
             n = samples_of(samples, model)
             if n:
                 x = samples if transform is None else transform(samples)
-                check_batch(x, model)
+                check_batch(x, model, raw)
                 yield Batch(x, _labels(labels, n, per_sample) if labelled else None)
             seen += n
             bar.update(n)
@@ -223,7 +224,7 @@ def batches(
         raise ValueError(f"`data` must not be empty. Received: {_shape_of(data)}")
 
 
-def check_batch(x: Any, model: keras.Model) -> None:
+def check_batch(x: Any, model: keras.Model, raw: bool = False) -> None:
     """Raise a ValueError if a batch (or a nested structure of batches) is empty or does not fit the inputs."""
     inputs: Sequence[Any] = model.inputs
     tensors = keras.tree.flatten(x)
@@ -241,7 +242,8 @@ def check_batch(x: Any, model: keras.Model) -> None:
                 f"`x` must be a non-empty batch of shape {expected}, of finite numbers.{hint} "
                 f"Received: {f'x.shape={shape}' if finite else 'NaN or infinite values'}"
             )
-    check_range(x, model)
+    if not raw:
+        check_range(x, model)
 
 
 def check_range(x: Any, model: keras.Model) -> None:
