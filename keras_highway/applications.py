@@ -100,7 +100,7 @@ def create_model(
         include_preprocessing: Bool, whether the model resizes, crops and
             normalizes images itself (see `kh.layers.Preprocessing`). It then
             takes images of any size, uint8 or float, with pixels in [0, 255],
-            and `input_shape` is their shape. The transform is the one of the
+            and `input_shape` is their shape. The transform comes with the
             weights; pass a `Transform` or its name (see `get_transform`) for
             another. Defaults to `False`.
         **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,

@@ -25,7 +25,7 @@ def refuse(*rules: tuple[Any, str], error: type[Exception] = ValueError) -> None
 
 
 def check_choice(name: str, value: Any, known: Iterable[Any], hint: str = "") -> None:
-    """Raise a `ValueError` with suggestions if an argument is none of the known words."""
+    """Raise a `ValueError` with suggestions if an argument is not one of the known words."""
     known = list(known)
     if not isinstance(value, str | None) or value not in known:
         hint = did_you_mean(value, map(str, known)) + hint

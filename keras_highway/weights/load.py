@@ -74,7 +74,7 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
     row, stated = ALL_VARIANTS[variant], file.info.overrides
     if not stated:
         return form_of_words(variant, {}) if isinstance(row, CharLMSpec) else row
-    # Of sizes that make no network Keras raises nearly anything.
+    # Keras raises nearly any error for sizes that make no network.
     with reworded(f"{file.path} names overrides of {variant!r} that make no network", Exception, WeightFileError):
         unknown = sorted(stated.keys() - ({field.name for field in dataclasses.fields(row)} - {"name"}))
         refuse((unknown, f"unknown field {', '.join(map(repr, unknown))}"))
@@ -194,7 +194,7 @@ def load_exactly(model: keras.Model, file: WeightsFile) -> None:
 
 
 def _set(model: keras.Model, file: WeightsFile) -> None:
-    # Of a file with other contents than it should have Keras raises nearly anything.
+    # Keras raises nearly any error for a file with wrong contents.
     with reworded(f"{file.path} does not fit variant {file.info.variant!r}", Exception, WeightFileError):
         assign(model, file.arrays)
     if not file.checked:
@@ -284,7 +284,7 @@ def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
     if spec == LM_VARIANTS[spec.name]:
         return
     layers = spec.highways + spec.lstms + len(spec.kernels)  # each has an array at least
-    # Of sizes that make no network Keras raises nearly anything.
+    # Keras raises nearly any error for sizes that make no network.
     with reworded(f"{file.path} does not fit the requested {spec.name!r}", Exception, WeightFileError):
         few = layers <= sum(file.shapes.values())  # else do not even describe them
         shapes = [tuple(w.shape) for w in without_values(lambda: build_char_lm(spec).weights)] if few else []

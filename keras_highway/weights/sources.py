@@ -126,7 +126,7 @@ def _of_hub(name: HubName, variant: str) -> WeightsFile:
 
 
 def _timms_row(variant: str, describe: Callable[[], WeightsInfo | None]) -> WeightsInfo | None:
-    """Return the record in timm's `config.json`, or None if there is none."""
+    """Return the record in timm's `config.json`, or None without one."""
     row = None
     with contextlib.suppress(FileNotFoundError, torch_files.OtherConfigError):
         row = describe()
