@@ -28,6 +28,7 @@ _END = "<!-- keras_highway writes to here -->"
 _FIELDS = (  # of the header, which are generated
     *("library_name", "pipeline_tag", "license", "license_name", "language", "datasets", "metrics", "tags"),
     "model-index",
+    "model_name",
 )
 # The header's licence is one of the Hub's identifiers or `other`: the Hub refuses any other word.
 OTHER = "other"
