@@ -213,7 +213,7 @@ def _check_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier save."""
     problem = ""
     if folder.name.endswith(_SUFFIXES):
-        problem = f"has the name of a file, and kh.save writes a folder: leave the ending out"
+        problem = "has the name of a file, and kh.save writes a folder: leave the ending out"
     elif (folder / RESULT).exists():
         problem = "is the folder of a run or of the zoo: choose another one"
     elif folder.exists() or folder.is_symlink():
