@@ -122,7 +122,7 @@ def runs(tmp_path):
 
 @pytest.fixture
 def three_seeds(monkeypatch):
-    """Of all studies, also those that keep one."""
+    """All studies have three seeds."""
     all_of_three = (replace(c, study=replace(c.study, seeds=(1, 2, 3))) for c in studies.COMPARISONS)
     monkeypatch.setattr(studies, "COMPARISONS", tuple(all_of_three))
 

@@ -175,11 +175,9 @@ def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
 
 def without_removed(model: keras.Model, file: WeightsFile) -> keras.Model:
     """Return a model without the blocks that a file lists as removed."""
-    if not file.info.removed:
-        return model
     text = f"{file.path} lists removed blocks that do not fit {model.name!r}"
     with reworded(text, Exception, WeightFileError):  # the names are the file's, and any text
-        return without(model, file.info.removed)
+        return trimmed(model, file.info.removed)
 
 
 def load_exactly(model: keras.Model, file: WeightsFile) -> None:

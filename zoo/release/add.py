@@ -143,7 +143,7 @@ def _check_joins(runs, results, joins, float16) -> None:
 
 
 def _row(run, result) -> WeightsInfo:
-    """Return the row of the entry that is there, else that of new weights."""
+    """Return the row of an existing entry, or of new weights."""
     name = result["weights"]
     row = weights_class(result["variant"]).new_row(result, weights_file.read(run / registry.FILE).stamp)
     if name in registry.WEIGHTS:

@@ -35,7 +35,7 @@ class Comparison:
     intro: str  # what was done
     study: Study  # what is compared
     epochs: tuple[int, ...] = ()  # after which losses and accuracies are told
-    # whether the base's runs are another comparison's, and those of the other nets alone make it one
+    # whether the base's runs belong to another comparison, so that they alone make no section
     base_of_another: bool = False
 
 

@@ -176,7 +176,7 @@ _END = "\n\nkeras_highway/data/"
 
 
 def notice(text: str, zoo: Path = ZOO) -> str:
-    """Return a NOTICE with its list of weights made anew."""
+    """Return a NOTICE with an updated list of weights."""
     by_licence = defaultdict(list)
     for path in sorted(zoo.glob("[!.]*/weights.json")):
         row = read_json(path)
@@ -349,7 +349,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def render(text: str) -> str:
-    """Return a text with every marked table made anew."""
+    """Return a text with every marked table updated."""
 
     def table(match):
         name = match[1]
